@@ -65,14 +65,14 @@ class Candidate:
         return max(self.curve, default=None)
 
     def _from_which(self, faster: Callable[[Ratio], bool]) -> int | None:
-        found = None
+        shortest = None
         if self.disturbance:
             return None
         for tokens in sorted(self.curve, reverse=True):
             if not faster(self.curve[tokens]):
                 break
-            found = tokens
-        return found
+            shortest = tokens
+        return shortest
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def candidates(subject: Subject, names: Sequence[str]) -> list[Candidate]:
     chosen = list(names) or [name for name in MECHANISMS.names() if _worth_trying(name)]
     if len(set(chosen)) != len(chosen):
         raise UsageError(f"mechanisms are named twice: {', '.join(chosen)}")
-    found = []
+    listed = []
     for name in chosen:
         mechanism_class(name, allowed=(name,))
         if name == DENSE:
@@ -110,13 +110,13 @@ def candidates(subject: Subject, names: Sequence[str]) -> list[Candidate]:
         try:
             built = mechanism(name, Heads(subject.heads, subject.dim, subject.width, 64))
         except SparingError as error:
-            found.append(Candidate(name, obstacle=str(error)))
+            listed.append(Candidate(name, obstacle=str(error)))
             continue
         causal = subject.causal and not built.traits.causal
         reason = "this model cannot be swapped" if subject.obstacle else ""
         reason = "the model is causal, and it cannot be" if causal else reason
-        found.append(Candidate(name, built.traits.exact, reason))
-    return found
+        listed.append(Candidate(name, built.traits.exact, reason))
+    return listed
 
 
 def _worth_trying(name: str) -> bool:
@@ -236,8 +236,10 @@ def _growth(built: Mechanism, subject: Subject, tokens: int) -> float:
 
 def fastest(chosen: Sequence[Candidate], tokens: int) -> Candidate | None:
     """The candidate with the smallest ratio at a length among those that can serve the model."""
-    able = [each for each in chosen if not each.obstacle and tokens in each.curve]
-    return min(able, key=lambda each: each.curve[tokens].value, default=None)
+    able = [
+        candidate for candidate in chosen if not candidate.obstacle and tokens in candidate.curve
+    ]
+    return min(able, key=lambda candidate: candidate.curve[tokens].value, default=None)
 
 
 def measure_whole(
@@ -303,27 +305,27 @@ def _bounds(ratio: Ratio) -> tuple[float, float]:
 
 def crossover_records(chosen: Sequence[Candidate], batch: int) -> list[Record]:
     """From which length on each core is faster, with where it may begin; null for not at all."""
-    found = []
-    for each in chosen:
-        if not each.curve or each.disturbance:
+    records = []
+    for candidate in chosen:
+        if not candidate.curve or candidate.disturbance:
             continue
-        crossover, earliest = each.crossover, each.earliest
+        crossover, earliest = candidate.crossover, candidate.earliest
         value = None if crossover is None else float(crossover)
         interval = None if value is None or earliest is None else (float(earliest), value)
-        labels: dict[str, Label] = {"arm": each.name, "batch": batch}
-        labels["longest_tokens"] = each.longest
-        count = min(ratio.count for ratio in each.curve.values())
+        labels: dict[str, Label] = {"arm": candidate.name, "batch": batch}
+        labels["longest_tokens"] = candidate.longest
+        count = min(ratio.count for ratio in candidate.curve.values())
         name = "crossover_tokens"
-        found.append(Record(name, value, "tokens", "measured", labels, interval, count))
-    return found
+        records.append(Record(name, value, "tokens", "measured", labels, interval, count))
+    return records
 
 
 def whole_records(whole: WholeModel, tokens: int, batch: int) -> list[Record]:
     """The measured whole-model latencies and ratio, and the predicted ratio beside them."""
-    found = latency_records(whole.timed, "model", tokens, batch, DENSE)
+    records = latency_records(whole.timed, "model", tokens, batch, DENSE)
     if whole.predicted is not None:
         labels: dict[str, Label] = {"arm": whole.mechanism, "scope": "model"}
         labels |= {"tokens": tokens, "batch": batch}
         name = "predicted_latency_ratio"
-        found.append(as_record(name, whole.predicted, "ratio", labels, "modelled"))
-    return found
+        records.append(as_record(name, whole.predicted, "ratio", labels, "modelled"))
+    return records

@@ -33,10 +33,10 @@ def decide(findings: Findings) -> tuple[Decision, str]:
     if findings.padding is not None and decision != "keep dense" and too_short(findings.padding):
         decision, attention = _for_short_texts(findings, findings.padding)
     listed = remedies(findings)
-    paying = [each for each in listed if each.verdict == "pays" and each.sentence]
-    others = [each.sentence for each in listed if each not in paying and each.sentence]
-    free = [DECISIONS[each.name] for each in paying if each.name in DECISIONS]
-    first = [each.sentence for each in paying]
+    paying = [remedy for remedy in listed if remedy.verdict == "pays" and remedy.sentence]
+    others = [remedy.sentence for remedy in listed if remedy not in paying and remedy.sentence]
+    free = [DECISIONS[remedy.name] for remedy in paying if remedy.name in DECISIONS]
+    first = [remedy.sentence for remedy in paying]
     sentences = [*first, *others, attention] if first else [attention, *others]
     return (free[0] if free else decision), " ".join(sentences)
 
@@ -79,14 +79,14 @@ def _on_attention(findings: Findings) -> tuple[Decision, str]:
     if (gain.interval or (gain.value, gain.value))[1] < WORTH:
         return "keep dense", prose("keep", core=core)
     if findings.whole is None:
-        return "keep dense", prose("keep-unserved", reason=_nobody(findings), core=core)
+        return "keep dense", prose("keep-unserved", reason=_why_unserved(findings), core=core)
     return _on_whole(findings.whole, findings, core)
 
 
-def _nobody(findings: Findings) -> str:
+def _why_unserved(findings: Findings) -> str:
     if findings.subject.obstacle:
         return "sparing cannot swap this model"
-    reasons = sorted({each.obstacle for each in findings.chosen if each.obstacle})
+    reasons = sorted({candidate.obstacle for candidate in findings.chosen if candidate.obstacle})
     if reasons:
         return f"no mechanism asked for can serve this model ({'; '.join(reasons)})"
     return "no mechanism could be measured at this length"

@@ -136,7 +136,7 @@ def _batches(
         return [_kept(random_inputs(subject, batch, tokens))], f"random {kind}, batch {batch}"
     chosen = sample(texts, in_file_order(texts.lengths, batch), ms_per_token, call_ms)
     count = sum(map(len, chosen))
-    return [padded(texts, each) for each in chosen], f"{count:,} of your texts, batch {batch}"
+    return [padded(texts, members) for members in chosen], f"{count:,} of your texts, batch {batch}"
 
 
 def _kept(inputs: Inputs) -> Inputs:
@@ -178,12 +178,12 @@ def _chains(subject: Subject, folder: Path, threads: int | None) -> dict[str, Ch
 
 
 def _in_pytorch(subject: Subject, batches: Sequence[Inputs]) -> Callable[[], object]:
-    calls = [model_call(subject.model, completed(subject.model, each)) for each in batches]
+    calls = [model_call(subject.model, completed(subject.model, batch)) for batch in batches]
     return lambda: [call() for call in calls]
 
 
 def _in_chain(chain: Chain, batches: Sequence[Inputs]) -> Callable[[], object]:
-    return lambda: [chain(each) for each in batches]
+    return lambda: [chain(batch) for batch in batches]
 
 
 def answers_of(subject: Subject) -> Answers:
@@ -231,9 +231,9 @@ def _share(same: int, count: int, kind: str) -> Agreement:
 def _records(measured: Sequence[Engine], labels: dict[str, Label]) -> list[Record]:
     records = []
     for engine in measured:
-        own: dict[str, Any] = {**labels, "engine": engine.name, "baseline": PYTORCH}
+        engine_labels: dict[str, Any] = {**labels, "engine": engine.name, "baseline": PYTORCH}
         ratio, agreement = engine.ratio, engine.agreement
-        records.append(as_record("engine_latency_ratio", ratio, "ratio", own))
+        records.append(as_record("engine_latency_ratio", ratio, "ratio", engine_labels))
         if agreement is not None:
             name = "output_cosine" if agreement.kind == "cosine" else "answer_agreement"
             compared: dict[str, Label] = {"engine": engine.name, "baseline": ONNX}

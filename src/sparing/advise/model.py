@@ -80,10 +80,10 @@ def open_subject(model: str | torch.nn.Module, tokens: int | None = None) -> Sub
         as_given = opened
         opened = sharing_copy(opened)
         unswap(opened)
-    for each in (opened, *([] if as_given is None else [as_given])):
-        if getattr(each.config, "pad_token_id", 0) is None:
+    for instance in (opened, *([] if as_given is None else [as_given])):
+        if getattr(instance.config, "pad_token_id", 0) is None:
             # classifiers of decoders refuse batches without one; nobody reads their answers here
-            each.config.pad_token_id = 0
+            instance.config.pad_token_id = 0
     return _described(name, opened, as_given)
 
 
@@ -214,8 +214,8 @@ def _configured_sizes(model: PreTrainedModel) -> tuple[int, int, int, bool]:
 def _limit(model: PreTrainedModel, layers: tuple[AttentionLayer, ...]) -> int | None:
     """The longest sequence that every self-attention layer has positions for."""
     if layers:
-        found = [token_limit(model, layer) for layer in layers if layer.index is not None]
-        return min((limit for limit in found if limit is not None), default=None)
+        limits = [token_limit(model, layer) for layer in layers if layer.index is not None]
+        return min((limit for limit in limits if limit is not None), default=None)
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):

@@ -97,16 +97,16 @@ def tokenise(subject: Subject, texts: Sequence[str], tokens: int, tokenizer: Any
     tokenizer = tokenizer or tokenizer_of(subject.name)
     with quiet():
         ids = tokenizer(list(texts), truncation=True, max_length=tokens)["input_ids"]
-    kept = tuple(tuple(text) for text in ids if text)
-    if not kept:
+    token_ids = tuple(tuple(text) for text in ids if text)
+    if not token_ids:
         raise DataError("the tokenizer makes no tokens of these texts")
     vocabulary = subject.model.config.get_text_config().vocab_size
-    if max(map(max, kept)) >= vocabulary:
+    if max(map(max, token_ids)) >= vocabulary:
         raise UsageError(
             f"the tokenizer at {subject.name!r} has token numbers beyond the model's {vocabulary}"
         )
     pads = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
-    return Texts(kept, tokens, next(number for number in pads if number is not None))
+    return Texts(token_ids, tokens, next(number for number in pads if number is not None))
 
 
 def in_file_order(lengths: Sequence[int], batch: int) -> Batches:
@@ -150,12 +150,12 @@ def measure_padding(
     round_ms = 1e3 * budget_s / (rounds + 2) - ms_per_token * batch * texts.tokens
     chosen = sample(texts, in_file_order(lengths, batch), ms_per_token, round_ms / 2.5)
     timed = _timed(subject, texts, chosen, batch, rounds, threads, budget_s)
-    ratios = {name: each.ratio for name, each in timed.items() if name != FILE}
+    ratios = {name: latency.ratio for name, latency in timed.items() if name != FILE}
     # One batch stands for all: the ratio is as many times larger.
     one, times = ratios[MAXIMUM], len(chosen)
     interval = one.interval and (times * one.interval[0], times * one.interval[1])
     ratios[MAXIMUM] = Ratio(times * one.value, interval, one.count)
-    found = Padding(
+    padding = Padding(
         texts=len(lengths),
         batch=batch,
         tokens=texts.tokens,
@@ -167,7 +167,7 @@ def measure_padding(
         longest_tokens=max(lengths),
         cut=sum(length >= texts.tokens for length in lengths),
     )
-    return found, _records(found, timed[FILE].threads)
+    return padding, _records(padding, timed[FILE].threads)
 
 
 def _pad_shares(texts: Texts, batch: int) -> dict[str, float]:
@@ -185,13 +185,13 @@ def _pad_shares(texts: Texts, batch: int) -> dict[str, float]:
 def sample(texts: Texts, batches: Batches, ms_per_token: float, call_budget_ms: float) -> Batches:
     """Batches spread evenly over the file whose padded tokens fit the time of one call."""
     lengths = texts.lengths
-    slots = sum(len(each) * max(lengths[index] for index in each) for each in batches)
+    slots = sum(len(batch) * max(lengths[index] for index in batch) for batch in batches)
     share = call_budget_ms / max(ms_per_token * slots, 1e-9)
     count = min(len(batches), max(FEWEST_BATCHES, int(share * len(batches))))
-    places = np.linspace(0, len(batches) - 1, count).round().astype(int)
-    whole = [batches[place] for place in dict.fromkeys(places.tolist())]
+    positions = np.linspace(0, len(batches) - 1, count).round().astype(int)
+    whole = [batches[position] for position in dict.fromkeys(positions.tolist())]
     # A smaller last batch would make the batches of the maximum length differ in time.
-    return [each for each in whole if len(each) == len(whole[0])]
+    return [batch for batch in whole if len(batch) == len(whole[0])]
 
 
 def _timed(
@@ -203,7 +203,7 @@ def _timed(
     threads: int | None,
     budget_s: float,
 ) -> dict[str, PairedLatency]:
-    members = [index for each in chosen for index in each]
+    members = [index for group in chosen for index in group]
     arranged = {
         FILE: chosen,
         GROUPED: grouped(texts.lengths, members, batch),
@@ -220,12 +220,12 @@ def _call(
     subject: Subject, texts: Texts, batches: Batches, longest: int | None
 ) -> Callable[[], object]:
     model = subject.model
-    inputs = [completed(model, padded(texts, each, longest)) for each in batches]
+    inputs = [completed(model, padded(texts, batch, longest)) for batch in batches]
 
     def call() -> None:
         with torch.inference_mode():
-            for each in inputs:
-                model(**each)
+            for batch in inputs:
+                model(**batch)
 
     return call
 
@@ -244,12 +244,12 @@ def padded(texts: Texts, batch: Sequence[int], longest: int | None = None) -> In
 
 def _records(padding: Padding, threads: int) -> list[Record]:
     shared: dict[str, Label] = {"batch": padding.batch, "tokens": padding.tokens}
-    found = []
+    records = []
     for name, share in padding.pad_shares.items():
         labels: dict[str, Label] = {**shared, "arrangement": name}
-        found.append(Record("pad_share", share, "share", "measured", labels, None, padding.texts))
+        records.append(Record("pad_share", share, "share", "measured", labels, None, padding.texts))
     for name, ratio in padding.ratios.items():
         timed: dict[str, Label] = {**shared, "arrangement": name, "baseline": FILE}
         timed |= {"texts": padding.sample, "threads": threads}
-        found.append(as_record("padding_latency_ratio", ratio, "ratio", timed))
-    return found
+        records.append(as_record("padding_latency_ratio", ratio, "ratio", timed))
+    return records

@@ -153,7 +153,7 @@ def sort_modules(model: nn.Module) -> dict[str, str]:
     groups: dict[str, str] = {}
     chosen: list[str] = []
     for name, module in model.named_modules():
-        if not name or name.startswith(tuple(f"{each}." for each in chosen)):
+        if not name or name.startswith(tuple(f"{parent}." for parent in chosen)):
             continue
         group = _group(name, module, model)
         if group:
@@ -196,7 +196,7 @@ def _path_in_block(name: str, model: nn.Module) -> list[str] | None:
     for depth in range(1, len(parts)):
         if isinstance(model.get_submodule(".".join(parts[:depth])), nn.ModuleList):
             block = model.get_submodule(".".join(parts[: depth + 1]))
-            inside = any(_says_attention(each.split(".")) for each, _ in block.named_modules())
+            inside = any(_says_attention(inner.split(".")) for inner, _ in block.named_modules())
             return parts[depth + 1 :] if inside else None
     return None
 
@@ -211,8 +211,8 @@ def _has_weight(module: nn.Module) -> bool:
 
 def _owns_projections(module: nn.Module) -> bool:
     """Whether two or more projections are a module's own children."""
-    own = [child for child in module.children() if not list(child.children())]
-    return sum(_has_weight(child) and not isinstance(child, nn.Embedding) for child in own) >= 2
+    leaves = [child for child in module.children() if not list(child.children())]
+    return sum(_has_weight(child) and not isinstance(child, nn.Embedding) for child in leaves) >= 2
 
 
 def _owner_is_whole(name: str, model: nn.Module) -> bool:
@@ -222,7 +222,7 @@ def _owner_is_whole(name: str, model: nn.Module) -> bool:
 def _is_feed_forward(module: nn.Module) -> bool:
     inside = list(module.named_modules())
     named = any(_says_attention(name.split(".")) for name, _ in inside)
-    norms = any("norm" in type(each).__name__.lower() for _, each in inside)
+    norms = any("norm" in type(inner).__name__.lower() for _, inner in inside)
     lists = isinstance(module, nn.ModuleList)  # a list is never called, only its entries
     return _has_weight(module) and not (named or norms or lists)
 
@@ -280,15 +280,15 @@ def _split(timed: dict[str, PairedLatency], fused: bool) -> Parts:
     """Shares from the rounds; scaled down where the parts alone took longer than the whole."""
     whole = np.array(timed["model"].samples_ms)
     silent = np.zeros_like(whole)
-    samples = {name: np.array(each.samples_ms) for name, each in timed.items()}
-    found = {group: samples.get(group, silent) for group in (SERVED, LEFT, PROJECTIONS)}
-    served, core = found[SERVED], found[SERVED] + found[LEFT]
-    projections, feed_forward = found[PROJECTIONS], samples.get(FEED_FORWARD, silent)
+    samples = {name: np.array(latency.samples_ms) for name, latency in timed.items()}
+    groups = {group: samples.get(group, silent) for group in (SERVED, LEFT, PROJECTIONS)}
+    served, core = groups[SERVED], groups[SERVED] + groups[LEFT]
+    projections, feed_forward = groups[PROJECTIONS], samples.get(FEED_FORWARD, silent)
     if not fused:
         inside = samples.get(INSIDE, silent)
         core = served = np.maximum(samples[WHOLE] - inside, 1e-9 * whole)
         projections = projections + inside
-    shares = [_share(each, whole) for each in (core, projections, feed_forward)]
+    shares = [_share(part, whole) for part in (core, projections, feed_forward)]
     known = sum(share.value for share in shares)
     scale = 1 / max(1.0, known)
     shares = [_scaled(share, scale) for share in shares]
@@ -325,14 +325,16 @@ def _scaled(ratio: Ratio, scale: float) -> Ratio:
 def part_records(parts: Parts, tokens: int, batch: int) -> list[Record]:
     """What was measured, as records: milliseconds and shares by part, and the largest gain."""
     labels: dict[str, Label] = {"tokens": tokens, "batch": batch, "threads": parts.model.threads}
-    found = []
+    records = []
     for part in parts.parts:
-        own: dict[str, Label] = {**labels, "part": part.name}
+        part_labels: dict[str, Label] = {**labels, "part": part.name}
         share = part.share
-        found.append(Record("part_time_ms", part.time_ms, "ms", "measured", own, None, share.count))
-        found.append(as_record("part_share", share, "share", own))
+        records.append(
+            Record("part_time_ms", part.time_ms, "ms", "measured", part_labels, None, share.count)
+        )
+        records.append(as_record("part_share", share, "share", part_labels))
     dense: dict[str, Label] = {**labels, "arm": "softmax"}
-    found.append(as_record("attention_share", parts.core, "share", dense))
-    found.append(as_record("largest_gain", parts.gain, "ratio", dense))
-    found.append(as_record("accounted_share", parts.accounted, "share", labels))
-    return found
+    records.append(as_record("attention_share", parts.core, "share", dense))
+    records.append(as_record("largest_gain", parts.gain, "ratio", dense))
+    records.append(as_record("accounted_share", parts.accounted, "share", labels))
+    return records

@@ -137,7 +137,7 @@ class Advice:
             "largest_gain": self.largest_gain,
             "padding": None if self.padding is None else asdict(self.padding),
             "engines": asdict(self.engines),
-            "mechanisms": [_plain_candidate(each) for each in self.mechanisms],
+            "mechanisms": [_plain_candidate(candidate) for candidate in self.mechanisms],
             "whole_model": None if self.whole is None else _plain_whole(self.whole),
             "notes": list(self.notes),
             "machine": self.machine,
@@ -187,12 +187,14 @@ def run(
     chosen = candidates(subject, options.mechanisms)
     tokenised = None if lines is None else tokenise(subject, lines, tokens, tokenizer)
     with collected() as loads:
-        found, records, extra = _measure(subject, tokens, chosen, tokenised, options, on_progress)
+        findings, records, extra = _measure(
+            subject, tokens, chosen, tokenised, options, on_progress
+        )
     load = worst(loads)
     if load is not None:
-        found = replace(found, disturbance=load.disturbance)
+        findings = replace(findings, disturbance=load.disturbance)
         records.append(load.record())
-    advice = _advice(found, records, extra)
+    advice = _advice(findings, records, extra)
     if output_dir is not None:
         write(advice, output_dir)
     on_progress(1.0, "done")
@@ -215,23 +217,23 @@ def _measure(
     pace = parts.model.p50_ms / (tokens * options.batch)
     if texts is not None:
         on_progress(0.15, "padding on the texts")
-        padding, found = measure_padding(
+        padding, more = measure_padding(
             subject, texts, options.batch, ms_per_token=pace, **options.timing("padding")
         )
-        records += found
+        records += more
     engines = Engines()
     if options.engines:
         on_progress(0.3, "exporting to ONNX Runtime, in float32 and INT8")
         timing = options.timing("engines")
-        engines, found = measure_engines(subject, texts, *sizes, ms_per_token=pace, **timing)
-        records += found
+        engines, more = measure_engines(subject, texts, *sizes, ms_per_token=pace, **timing)
+        records += more
     records += _measure_curves(subject, chosen, tokens, options, on_progress)
     on_progress(0.9, "the whole model with the best mechanism")
     whole = _measure_best(subject, chosen, parts, inputs, tokens, options)
     records += whole_records(whole, *sizes) if whole is not None else []
-    extra, found = _measure_swapped(subject, inputs, tokens, options)
+    extra, more = _measure_swapped(subject, inputs, tokens, options)
     everything = Findings(subject, *sizes, parts, tuple(chosen), whole, padding, engines)
-    return everything, records + found, extra
+    return everything, records + more, extra
 
 
 def write(advice: Advice, folder: Path) -> None:
@@ -266,13 +268,13 @@ def _measure_curves(
     on_progress: Progress,
 ) -> list[Record]:
     lengths = sorted({*(options.lengths or LENGTHS), tokens})
-    total, done, found = sum(length + 512 for length in lengths), 0, []
+    total, done, records = sum(length + 512 for length in lengths), 0, []
     for length in lengths:
         on_progress(0.5 + 0.4 * done / total, f"attention cores at {length} tokens")
         timing = options.timing("curves")
-        found += measure_length(subject, chosen, length, options.batch, **timing)
+        records += measure_length(subject, chosen, length, options.batch, **timing)
         done += length + 512
-    return found + crossover_records(chosen, options.batch)
+    return records + crossover_records(chosen, options.batch)
 
 
 def _measure_best(
@@ -333,19 +335,19 @@ def _advice(findings: Findings, records: list[Record], extra: list[str]) -> Advi
     )
 
 
-def _plain_candidate(each: Candidate) -> dict[str, Any]:
+def _plain_candidate(candidate: Candidate) -> dict[str, Any]:
     return {
-        "name": each.name,
-        "exact": each.exact,
-        "needs_training": not each.exact,
-        "can_serve": not each.obstacle,
-        "obstacle": each.obstacle,
-        "crossover_tokens": each.crossover,
-        "perhaps_from_tokens": each.earliest,
-        "longest_tokens": each.longest,
-        "ratios": {str(tokens): asdict(ratio) for tokens, ratio in each.curve.items()},
-        "disturbance": each.disturbance,
-        "skipped": {str(tokens): reason for tokens, reason in each.skipped.items()},
+        "name": candidate.name,
+        "exact": candidate.exact,
+        "needs_training": not candidate.exact,
+        "can_serve": not candidate.obstacle,
+        "obstacle": candidate.obstacle,
+        "crossover_tokens": candidate.crossover,
+        "perhaps_from_tokens": candidate.earliest,
+        "longest_tokens": candidate.longest,
+        "ratios": {str(tokens): asdict(ratio) for tokens, ratio in candidate.curve.items()},
+        "disturbance": candidate.disturbance,
+        "skipped": {str(tokens): reason for tokens, reason in candidate.skipped.items()},
     }
 
 

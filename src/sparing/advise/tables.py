@@ -102,18 +102,18 @@ def _mechanisms_table(findings: Findings) -> Block:
     return table("mechanisms", title, "", findings.chosen, columns)
 
 
-def crossover(each: Candidate) -> str:
+def crossover(candidate: Candidate) -> str:
     """From which length on a core is faster, in words."""
-    if not each.curve:
+    if not candidate.curve:
         return "not measured"
-    if each.disturbance:
+    if candidate.disturbance:
         return "not decided"
-    if each.crossover is None:
-        perhaps = "" if each.earliest is None else f", perhaps from {each.earliest:,}"
-        return f"not up to {each.longest:,} tokens{perhaps}"
-    since = f"{each.crossover:,} tokens"
-    if each.earliest is not None and each.earliest < each.crossover:
-        since += f" (perhaps {each.earliest:,})"
+    if candidate.crossover is None:
+        perhaps = "" if candidate.earliest is None else f", perhaps from {candidate.earliest:,}"
+        return f"not up to {candidate.longest:,} tokens{perhaps}"
+    since = f"{candidate.crossover:,} tokens"
+    if candidate.earliest is not None and candidate.earliest < candidate.crossover:
+        since += f" (perhaps {candidate.earliest:,})"
     return since
 
 

@@ -192,9 +192,11 @@ def _guarantee(bound: Record) -> str:
 
     Rows that a threshold was chosen on bound only the rate that it was chosen for.
     """
-    kept = bool(bound.labels.get("kept"))
-    at_most = float(str(bound.labels["epsilon"])) if kept else rounded_up(bound.value or 0.0, 3)
-    which = ", which its threshold was chosen on," if kept else ""
+    keeps_rate = bool(bound.labels.get("kept"))
+    at_most = (
+        float(str(bound.labels["epsilon"])) if keeps_rate else rounded_up(bound.value or 0.0, 3)
+    )
+    which = ", which its threshold was chosen on," if keeps_rate else ""
     return _bound("bound", bound, rate=f"{100 * at_most:g}%", which=which)
 
 

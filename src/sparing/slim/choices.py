@@ -16,7 +16,7 @@ class Choice:
     """One model in its fastest engine.
 
     ``speed`` is its speed over the fastest dense form in float32, None for that form itself.
-    ``kept`` is the share of the dense score that it keeps on the test split with its 90 %
+    ``kept_share`` is the share of the dense score that it keeps on the test split with its 90 %
     interval, whose lower end is the one-sided 95 % bound, None where it was not scored. ``keeps``
     says whether that reaches the floor. ``disturbance`` says why its time decides nothing.
     """
@@ -24,7 +24,7 @@ class Choice:
     arm: str
     engine: str
     speed: Record | None
-    kept: Estimate | None
+    kept_share: Estimate | None
     keeps: Met
     disturbance: str = ""
 
@@ -51,7 +51,7 @@ def recommended(listed: list[Choice]) -> Choice | None:
     return next((choice for choice in listed if choice.keeps is True), None)
 
 
-def kept(records: RecordTable, arm: str) -> Estimate | None:
+def kept_share(records: RecordTable, arm: str) -> Estimate | None:
     """The share of the dense score that a model keeps on the whole test split."""
     score = next((r for r in records.all("whole_score", arm=arm) if r.labels.get("judged")), None)
     gap = next(
@@ -80,7 +80,7 @@ def _choice(records: RecordTable, arm: str, batch: int, floor: float) -> Choice 
     speed = max(speeds, key=lambda record: float(record.value or 0.0), default=None)
     if speed is None:
         return None
-    share = kept(records, arm)
+    share = kept_share(records, arm)
     goal = Goal("share of the dense score kept", floor, "share")
     keeps = goal.judge(share.value, share.interval).met if share else "undecided"
     return Choice(

@@ -47,8 +47,8 @@ class Engines:
     def example(self) -> dict[str, Tensor]:
         """The two longest validation inputs, as a batch: of short ones no token may be left."""
         held = self.task.validation
-        longest = sorted(range(len(held)), key=lambda place: -held.lengths[place])[:2]
-        batch = self.task.collate([held[place] for place in longest])
+        longest = sorted(range(len(held)), key=lambda index: -held.lengths[index])[:2]
+        batch = self.task.collate([held[index] for index in longest])
         batch.pop("labels")
         return batch
 
@@ -69,19 +69,19 @@ class Engines:
         """A plan in every engine; ``name`` is the folder of its exported files."""
         model.plan = plan
         frozen = freeze(model).eval()
-        found: Runs = {"eager": packed(frozen)}
+        runs: Runs = {"eager": packed(frozen)}
         if has_onnx():
             paths = self.exported(model, plan, name)
-            found["onnxruntime"] = logits_of(self.chain(paths, plan.threshold))
-        return found
+            runs["onnxruntime"] = logits_of(self.chain(paths, plan.threshold))
+        return runs
 
     def exported(self, model: AdaptiveClassifier, plan: Plan, name: str) -> list[Path]:
         """A plan's segments as files."""
         model.plan = plan
-        place = self.folder / name
-        shutil.rmtree(place, ignore_errors=True)
+        folder = self.folder / name
+        shutil.rmtree(folder, ignore_errors=True)
         return export_chain(
-            segments(model), self.example(), place, threshold=plan.threshold, longest=self.longest
+            segments(model), self.example(), folder, threshold=plan.threshold, longest=self.longest
         )
 
     def drop(self) -> None:

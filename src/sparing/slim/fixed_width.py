@@ -31,7 +31,7 @@ def train_slim(
     models: Models,
     model: AdaptiveClassifier,
     plan: Plan,
-    place: Path,
+    folder: Path,
     epochs: int,
     rate: float | None = None,
     *,
@@ -50,10 +50,12 @@ def train_slim(
     if rounded:
         objective = Int8Loss(objective)
     frozen.embeddings.requires_grad_(False)
-    return _train(models, frozen, objective, place, epochs, rate)
+    return _train(models, frozen, objective, folder, epochs, rate)
 
 
-def train_dense(models: Models, place: Path, epochs: int, rate: float | None = None) -> TrainResult:
+def train_dense(
+    models: Models, folder: Path, epochs: int, rate: float | None = None
+) -> TrainResult:
     """The same for the dense rival, which follows its own float32 form for as many steps."""
     rival = models.rival()
     model = without_dropout(rival)
@@ -61,27 +63,27 @@ def train_dense(models: Models, place: Path, epochs: int, rate: float | None = N
         model = copy.deepcopy(rival)
     model.base_model.embeddings.requires_grad_(False)
     objective = Int8Loss(TeacherLoss(rival, FOLLOW))
-    return _train(models, model, objective, place, epochs, rate)
+    return _train(models, model, objective, folder, epochs, rate)
 
 
-def trained_slim(place: Path) -> AdaptiveClassifier:
+def trained_slim(folder: Path) -> AdaptiveClassifier:
     """What ``train_slim`` left: plain float32, ready to be exported and quantised."""
-    model = open_model(str(_finished(place)))
+    model = open_model(str(_finished(folder)))
     assert isinstance(model, AdaptiveClassifier)
     model.eval()
     return model
 
 
-def trained_dense(place: Path) -> PreTrainedModel:
+def trained_dense(folder: Path) -> PreTrainedModel:
     """What ``train_dense`` left."""
-    return require_classifier(open_model(str(_finished(place)))).eval()
+    return require_classifier(open_model(str(_finished(folder)))).eval()
 
 
 def _train(
     models: Models,
     model: PreTrainedModel,
     objective: Objective,
-    place: Path,
+    folder: Path,
     epochs: int,
     rate: float | None,
 ) -> TrainResult:
@@ -97,12 +99,12 @@ def _train(
         model,
         models.taught_on,
         recipe,
-        output_dir=place,
+        output_dir=folder,
         objective=objective,
     )
 
 
-def _finished(place: Path) -> Path:
-    if not (place / "result.json").is_file():
-        raise UsageError(f"the {place.name} model of this run has not been trained to its end yet")
-    return place
+def _finished(folder: Path) -> Path:
+    if not (folder / "result.json").is_file():
+        raise UsageError(f"the {folder.name} model of this run has not been trained to its end yet")
+    return folder

@@ -58,7 +58,7 @@ class Trial:
     settings: Int8Settings
     paths: list[Path]
     gain: SpeedUp
-    own: float
+    float32_score: float
     score: float
     good: bool
     slower: bool = False
@@ -193,8 +193,10 @@ def _trials(steps: Steps, arm: str, sources: list[Source]) -> list[Trial]:
     examples = steps.parts[0]
     inputs = sample(steps, examples, SAMPLE)
     float32 = steps.engines.chain(sources[0].paths, sources[0].threshold)
-    own = logits_one_by_one(steps, logits_of(float32), examples)
-    pairs = [(source, each) for source in sources for each in _candidates(steps, source.paths)]
+    float32_logits = logits_one_by_one(steps, logits_of(float32), examples)
+    pairs = [
+        (source, settings) for source in sources for settings in _candidates(steps, source.paths)
+    ]
     trials = []
     calls: Runs = {FLOAT32: logits_of(float32)}
     for number, (source, settings) in enumerate(pairs):
@@ -202,7 +204,9 @@ def _trials(steps: Steps, arm: str, sources: list[Source]) -> list[Trial]:
         paths = quantise(source.paths, folder, settings)
         chain = steps.engines.chain(paths, source.threshold)
         logits = logits_one_by_one(steps, logits_of(chain), examples)
-        judged = good_enough(steps.task.metric, logits, own, examples.labels, steps.options.floor)
+        judged = good_enough(
+            steps.task.metric, logits, float32_logits, examples.labels, steps.options.floor
+        )
         calls[folder.name] = logits_of(chain)
         trials.append(Trial(source, settings, paths, UNTIMED, *judged))
     times = time_inputs(calls, inputs, rounds=ROUNDS, threads=steps.engines.thread_count)
@@ -241,7 +245,7 @@ def _trial_record(arm: str, trial: Trial, chosen: bool, alike: int) -> Record:
         "settings": str(trial.settings),
         "trained": trial.source.trained,
         "score": trial.score,
-        "float32_score": trial.own,
+        "float32_score": trial.float32_score,
         "folder": trial.folder.name,
         "good": trial.good,
         "slower": trial.slower,
@@ -254,11 +258,11 @@ def _trial_record(arm: str, trial: Trial, chosen: bool, alike: int) -> Record:
 
 def _candidates(steps: Steps, paths: list[Path]) -> list[Int8Settings]:
     """Every way to share scales, and per channel with the most sensitive layers in float32."""
-    found = [Int8Settings(scales) for scales in SCALES]  # type: ignore[arg-type]
+    plain = [Int8Settings(scales) for scales in SCALES]  # type: ignore[arg-type]
     batch = next(iter(inputs_of(steps.task, steps.parts[0], SENSITIVITY_BATCH)))[1]
     order = sensitivities(paths, batch, steps.engines.folder / "sensitivities")
     names = [name for name, _ in order]
-    return [*found, *(Int8Settings("channel", None, tuple(names[:count])) for count in SENSITIVE)]
+    return [*plain, *(Int8Settings("channel", None, tuple(names[:count])) for count in SENSITIVE)]
 
 
 def _verify(steps: Steps, chosen: dict[str, Trial], plain: dict[str, Source]) -> list[Record]:

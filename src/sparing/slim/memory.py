@@ -66,8 +66,8 @@ def form_peaks(
     ``exported`` names the folder of ``Engines.ours`` that holds the plan's files; what has not been
     exported is not measured in ONNX Runtime. Records are those of ``peaks``.
     """
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
         write_pretrained(dense, folder / "dense")
         write_pretrained(freeze(ours, plan), folder / "ours")
         forms = [Form("dense", "eager", (folder / "dense",))]
@@ -103,13 +103,13 @@ def peaks(
     The peak is what the call adds to the loaded model (see ``peak_memory``). Labels are arm,
     engine, batch and, for texts, tokens.
     """
-    found = []
+    records = []
     first = next(iter(inputs.values()))
     size: dict[str, Label] = {"batch": first.shape[0]}
     if first.ndim == 2:
         size["tokens"] = first.shape[1]
-    with tempfile.TemporaryDirectory() as place:
-        held = Path(place) / "inputs.safetensors"
+    with tempfile.TemporaryDirectory() as scratch:
+        held = Path(scratch) / "inputs.safetensors"
         save_file({name: value.contiguous() for name, value in inputs.items()}, held)
         for form in forms:
             arguments = {
@@ -121,11 +121,11 @@ def peaks(
             }
             peak = peak_memory(PROBE, arguments, threads=thread_count)
             labels: dict[str, Label] = {"arm": form.arm, "engine": form.engine, **size}
-            found += [
+            records += [
                 Record("peak_bytes", peak.bytes, "bytes", "measured", labels),
                 Record("weight_bytes", form.weight_bytes, "bytes", "measured", labels),
             ]
-    return found
+    return records
 
 
 def call_of(

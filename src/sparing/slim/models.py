@@ -85,10 +85,10 @@ class Models:
         """Whether the source answers the task already, so that it is the dense model as it is."""
         if self.source in names():
             return False
-        own = self.own_classes == self.task.classes
-        if own:
+        same_classes = self.own_classes == self.task.classes
+        if same_classes:
             require_order(configuration(self.source).get("id2label"), self.task.labels, self.source)
-        return own
+        return same_classes
 
     @cached_property
     def own_classes(self) -> int:
@@ -117,8 +117,8 @@ class Models:
     def shape(self) -> Shape:
         """The sizes of the dense model; raises what ``require_source`` raises."""
         with generators_kept():
-            own = self.fine_tuned
-            model = open_model(self.source) if own else build_model(self.source, self.task)
+            fine_tuned = self.fine_tuned
+            model = open_model(self.source) if fine_tuned else build_model(self.source, self.task)
         require_reads(require_classifier(model), self.task, self.source)
         return shape_of(image_config(model.config))
 
@@ -126,7 +126,7 @@ class Models:
         """The dense model; raises ``UsageError`` before it has been trained."""
         if self.fine_tuned:
             given = require_classifier(open_model(self.source)).float()
-            return self._as_asked(given).eval()
+            return self._with_attention_dropout(given).eval()
         return require_classifier(open_model(str(self._trained("dense")))).eval()
 
     def rival(self) -> PreTrainedModel:
@@ -175,17 +175,17 @@ class Models:
         """Fine-tune the source where it does not answer the task yet."""
         if self.fine_tuned:
             return None
-        model = self._as_asked(build_model(self.source, self.task, seed=self.seed))
+        model = self._with_attention_dropout(build_model(self.source, self.task, seed=self.seed))
         require_classifier(model)
-        place = self.folder / "models" / "dense"
-        return train(model, self.shown, self.dense_recipe, output_dir=place)
+        folder = self.folder / "models" / "dense"
+        return train(model, self.shown, self.dense_recipe, output_dir=folder)
 
     def continue_dense(self) -> TrainResult:
         """Train the dense model on as long as ours, so that the rival is no weaker."""
-        place = self.folder / "models" / "dense-continued"
+        folder = self.folder / "models" / "dense-continued"
         rate = self.dense_recipe.learning_rate
         recipe = replace(self.whole_recipe, learning_rate=rate)
-        return train(self.dense(), self.shown, recipe, output_dir=place)
+        return train(self.dense(), self.shown, recipe, output_dir=folder)
 
     def train_adaptive(self) -> TrainResult:
         """Order by importance, then distil with plans drawn anew for every batch.
@@ -243,15 +243,15 @@ class Models:
         inputs = ({n: value for n, value in batch.items() if n != "labels"} for batch in batches)
         return narrow_heads(model, inputs, query_dim=dim, value_dim=dim)
 
-    def _as_asked(self, model: PreTrainedModel) -> PreTrainedModel:
+    def _with_attention_dropout(self, model: PreTrainedModel) -> PreTrainedModel:
         """The model with or without attention dropout; only training differs."""
         return model if self.attention_dropout else without_dropout(model, hidden=False)
 
     def _trained(self, name: str) -> Path:
-        place = self.folder / "models" / name
-        if not (place / "result.json").is_file():
+        folder = self.folder / "models" / name
+        if not (folder / "result.json").is_file():
             raise UsageError(f"the {name} model of this run has not been trained to its end yet")
-        return place
+        return folder
 
 
 def recipes(
@@ -266,9 +266,9 @@ def recipes(
     dense = default_recipe(task, pretrained=pretrained)
     dense = replace(dense, epochs=dense_epochs or dense.epochs, seed=seed)
     dense = replace(dense, batch_size=batch_size or dense.batch_size)
-    own = 2 if pretrained else 2 * dense.epochs
+    default_epochs = 2 if pretrained else 2 * dense.epochs
     rate = 1e-4 if pretrained else dense.learning_rate
-    ours = replace(dense, epochs=epochs or own, learning_rate=rate, patience=None)
+    ours = replace(dense, epochs=epochs or default_epochs, learning_rate=rate, patience=None)
     return dense, ours
 
 
@@ -286,12 +286,12 @@ def halves(examples: Examples) -> tuple[Examples, Examples]:
 def inputs_of(task: Task, examples: Examples, batch: int) -> list[tuple[list[int], dict[str, Any]]]:
     """Every example once, in batches of like length as they are served: indices and inputs."""
     order = sorted(range(len(examples)), key=lambda index: (examples.lengths[index], index))
-    found = []
+    batches = []
     for part in _parts(order, batch):
         inputs = task.collate([examples[index] for index in part])
         inputs.pop("labels")
-        found.append((part, inputs))
-    return found
+        batches.append((part, inputs))
+    return batches
 
 
 def _parts(indices: list[int], size: int) -> list[list[int]]:

@@ -130,7 +130,7 @@ class Options:
     def variants(self, task: Task) -> tuple[Variant, ...]:
         """Which widths and shares of tokens are surveyed."""
         shares = self.token_shares(task)
-        return tuple(Variant(w, kept, self.tokens_after) for w in self.widths for kept in shares)
+        return tuple(Variant(w, share, self.tokens_after) for w in self.widths for share in shares)
 
     def draw(self, task: Task) -> Draw:
         """Which plans training samples."""

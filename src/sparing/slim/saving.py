@@ -73,7 +73,7 @@ def _save_any_budget(steps: Steps, state: State, folder: Path) -> None:
     write_pretrained(model, folder)
 
 
-def _keep_int8(source: Path, place: Path) -> None:
+def _keep_int8(source: Path, target: Path) -> None:
     """The chosen INT8 form, where there is one: segments and ``chain.json``."""
     if (source / DESCRIPTION).is_file():
-        shutil.copytree(source, place)
+        shutil.copytree(source, target)

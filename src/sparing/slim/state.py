@@ -129,7 +129,7 @@ def served(state: State) -> Form | None:
         return None
     if state.fine_tunes:
         last = [*state.fine_tuned[-1:], *state.alone[-1:]]
-        form = max(last, key=lambda each: (each.good, each.score, -each.cost_share))
+        form = max(last, key=lambda form: (form.good, form.score, -form.cost_share))
     else:
         cost, score = chosen.cost_share, chosen.score or 0.0
         form = Form(ADAPTIVE, ADAPTIVE, chosen.plan, cost, cost, score, chosen.good)

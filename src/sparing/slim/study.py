@@ -25,7 +25,7 @@ from sparing.experiment.records import RecordTable
 from sparing.experiment.run import Cell, Failure, Run
 from sparing.experiment.study import base_config, plain
 from sparing.measure.calibration import examples_needed
-from sparing.slim.choices import kept
+from sparing.slim.choices import kept_share
 from sparing.slim.engines import Engines, has_onnx
 from sparing.slim.int8 import int8_cells
 from sparing.slim.memory import memory_of
@@ -240,7 +240,7 @@ def _speed(batch: int, records: RecordTable, confidence: float) -> Estimate | No
 
 def _kept(batch: int, records: RecordTable, confidence: float) -> Estimate | None:
     """The share of the dense score kept on the whole test split; its interval is 90 %."""
-    return None if _fastest(batch, records) is None else kept(records, OURS)
+    return None if _fastest(batch, records) is None else kept_share(records, OURS)
 
 
 def _described(options: Options, steps: Steps, folder: Path) -> dict[str, Any]:

@@ -129,7 +129,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
     """What was asked for, then task, model, machine and versions."""
     options, epsilon = lookups.options(run), lookups.option(run, "epsilon", 0.0)
     threads, least = run.config.get("threads"), per_cent(lookups.floor(run))
-    wanted = {
+    settings = {
         "target": f"{times(lookups.target(run))} at {least} of the dense score",
         "disagreement asked for": f"at most {per_cent(epsilon)}" if epsilon else "",
         "widths tried": _shares(options.get("widths")),
@@ -138,7 +138,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
         "timed with": wording.count_of(threads, "thread") if isinstance(threads, int) else "",
     }
     rest = (pair for pair in run_facts(run) if pair[0] != "baseline")
-    return [*((key, value) for key, value in wanted.items() if value), *rest]
+    return [*((key, value) for key, value in settings.items() if value), *rest]
 
 
 def _shares(values: object) -> str:

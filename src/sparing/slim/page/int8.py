@@ -78,10 +78,10 @@ def settings_text(settings: str, stops: tuple[int, ...] = ()) -> str:
     "scales per channel; float32: 1.layers.0.fall" is, where the first segment ends after layer 3,
     "scales per channel; float32: layer 4 fall".
     """
-    kept = KEPT.fullmatch(settings)
-    if kept is None:
+    match = KEPT.fullmatch(settings)
+    if match is None:
         return settings
-    return kept[1] + ", ".join(_layer_text(name, stops) for name in kept[2].split(", "))
+    return match[1] + ", ".join(_layer_text(name, stops) for name in match[2].split(", "))
 
 
 def _layer_text(name: str, stops: tuple[int, ...]) -> str:
@@ -116,12 +116,12 @@ def _promise(run: Run) -> str:
     bound, float32 = run.table.find("int8_disagreement_bound"), disagreement(run)
     if bound is None or bound.value is None:
         return ""
-    kept = float32 is not None and float32.labels.get("kept") is True
+    keeps_rate = float32 is not None and float32.labels.get("kept") is True
     return prose(
         "int8-promise",
         most=upper_share(bound.value),
         sure=wording.share(1 - number_of(bound, "delta")),
         seen=bound.labels.get("disagreements"),
         count=bound.count,
-        chosen=prose("int8-seen") if kept else "",
+        chosen=prose("int8-seen") if keeps_rate else "",
     )

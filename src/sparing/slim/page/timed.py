@@ -162,8 +162,10 @@ def trials_plot(run: Run) -> Plot:
                 ring(sheet, axes, mark.x, mark.y)
         label_axes(axes, "{x:g} %", f"{{x:g}}{wording.TIMES}", 5, 6)
         if dense:
-            kept = [wording.share(number_of(trial, "score") / dense) for trial in trials]
-            named = [(mark.x, mark.y, share) for mark, share in zip(marks, kept, strict=True)]
+            kept_shares = [wording.share(number_of(trial, "score") / dense) for trial in trials]
+            named = [
+                (mark.x, mark.y, share) for mark, share in zip(marks, kept_shares, strict=True)
+            ]
             name_points(sheet, axes, named, 10.0)
 
     margins, narrow = (48, 38, 18, 48), (40, 38, 18, 48)

@@ -64,12 +64,12 @@ def _advice(run: Run, listed: list[Choice]) -> tuple[str, str]:
         return "No form is recommended", "the machine was busy while times were taken"
     if chosen is None:
         return "No form is recommended", "the dense model was not timed"
-    kept = f"{per_cent(lookups.floor(run))} of the dense {score_name(run)}"
+    floor_text = f"{per_cent(lookups.floor(run))} of the dense {score_name(run)}"
     if chosen.arm != "dense":
-        return f"Use {_name(chosen)}", f"the fastest form that is shown to keep {kept}"
+        return f"Use {_name(chosen)}", f"the fastest form that is shown to keep {floor_text}"
     if all(choice.factor <= 1 for choice in listed):
         return f"Keep {_name(chosen)}", "no other form is faster"
-    return f"Keep {_name(chosen)}", f"no faster form is shown to keep {kept}"
+    return f"Keep {_name(chosen)}", f"no faster form is shown to keep {floor_text}"
 
 
 def _name(choice: Choice) -> str:
@@ -86,12 +86,12 @@ def _speed(choice: Choice) -> str:
 
 
 def _kept(choice: Choice) -> str:
-    if choice.kept is None:
+    if choice.kept_share is None:
         return "not scored"
-    share = wording.share(choice.kept.value)
-    if choice.kept.interval is None or choice.kept.interval == (1.0, 1.0):
+    share = wording.share(choice.kept_share.value)
+    if choice.kept_share.interval is None or choice.kept_share.interval == (1.0, 1.0):
         return share
-    return f"{share} ({share_between(choice.kept.interval)})"
+    return f"{share} ({share_between(choice.kept_share.interval)})"
 
 
 def _changed(run: Run, choice: Choice) -> str:

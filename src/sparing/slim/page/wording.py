@@ -162,10 +162,10 @@ def token_words(plan: Plan) -> str:
     """Which tokens are dropped; empty where none are."""
     if not plan.drops_tokens:
         return ""
-    kept = f"the {per_cent(plan.tokens_kept)} of its tokens that receive most attention"
+    text = f"the {per_cent(plan.tokens_kept)} of its tokens that receive most attention"
     if plan.tokens_above > 0:
-        kept += f", if that is at least {plan.tokens_above:g} times an even share"
-    return f"After layer {plan.tokens_after} each input keeps {kept}."
+        text += f", if that is at least {plan.tokens_above:g} times an even share"
+    return f"After layer {plan.tokens_after} each input keeps {text}."
 
 
 def range_of(counts: Sequence[int]) -> str:

@@ -24,7 +24,7 @@ THRESHOLDS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99
 class Outcomes:
     """A plan's answers at each of its exits, and what each layer took, example by example.
 
-    ``logits[place]`` belong to the exit after layer ``exits[place]``; ``layer_flops`` are those of
+    ``logits[i]`` belong to the exit after layer ``exits[i]``; ``layer_flops`` are those of
     single layers without heads; ``head_flops`` those of one head. ``narrower`` is the same for the
     plan's narrower form, where inputs may go on so. ``learned`` are the learned confidences, where
     the model has them (NaN where it has none), and ``learned_flops`` what one of them takes.
@@ -40,8 +40,8 @@ class Outcomes:
     learned: Float[Tensor, "exits examples"] | None = None
     learned_flops: int = 0
 
-    def place(self, number: int) -> int:
-        """Where the exit after a layer stands; raises ``UsageError`` where there is none."""
+    def exit_index(self, number: int) -> int:
+        """The index of the exit after a layer; raises ``UsageError`` where there is none."""
         if number not in self.exits:
             have = ", ".join(map(str, self.exits))
             raise UsageError(f"there is no exit head after layer {number}; there are after {have}")
@@ -52,8 +52,8 @@ class Outcomes:
         if plan.confidence == "learned":
             if self.learned is None:
                 raise UsageError("the model has no learned confidence; fit_confidence makes it")
-            return self.learned[self.place(number)]
-        return self.logits[self.place(number)].softmax(-1).amax(-1)
+            return self.learned[self.exit_index(number)]
+        return self.logits[self.exit_index(number)].softmax(-1).amax(-1)
 
     def narrow(self, plan: Plan) -> Bool[Tensor, " examples"]:
         """Which examples are sure enough to go on narrower under a plan."""
@@ -120,11 +120,11 @@ def outcomes(
     """
     plan = replace(plan, exits=(), threshold=1.0)
     model.encoder.check_runs(plan)
-    found = _outcomes(model, task, examples, plan.wider, batch_size)
+    seen = _outcomes(model, task, examples, plan.wider, batch_size)
     if not plan.narrow_after:
-        return found
+        return seen
     narrower = _outcomes(model, task, examples, plan.narrower, batch_size)
-    return replace(found, plan=plan, narrower=narrower)
+    return replace(seen, plan=plan, narrower=narrower)
 
 
 @torch.no_grad()
@@ -133,7 +133,7 @@ def _outcomes(
 ) -> Outcomes:
     """For a plan that is the same for all."""
     encoder = model.encoder
-    exits = tuple(place for place in encoder.exits if place <= plan.layers)
+    exits = tuple(layer for layer in encoder.exits if layer <= plan.layers)
     count, classes = len(examples), model.config.num_labels
     logits = torch.zeros(len(exits), count, classes)
     flops = torch.zeros(plan.layers, count, dtype=torch.float64)
@@ -146,24 +146,24 @@ def _outcomes(
             batch.pop("labels")
             given = {name: value.to(model.device) for name, value in batch.items()}
             trace = encoder.trace(*model.embed(**given), plan)
-            for place, number in enumerate(exits):
+            for index, number in enumerate(exits):
                 answer = trace.answers[number]
-                logits[place, indices] = answer.float().cpu()
+                logits[index, indices] = answer.float().cpu()
                 if str(number) in encoder.confidences:
                     sure = encoder.confidence(number, trace.pooled[number], answer, by_head)
-                    learned[place, indices] = sure.cpu()
+                    learned[index, indices] = sure.cpu()
             for number, lengths in enumerate(trace.lengths, start=1):
                 took = encoder.flops(lengths, plan, number)
                 flops[number - 1, indices] = took - (head if number == plan.layers else 0)
-    found = Outcomes(plan, exits, logits, flops, head, examples.labels)
+    result = Outcomes(plan, exits, logits, flops, head, examples.labels)
     if not encoder.confidences:
-        return found
+        return result
     one = encoder.confidence_head(int(next(iter(encoder.confidences))))
-    return replace(found, learned=learned, learned_flops=one.flops)
+    return replace(result, learned=learned, learned_flops=one.flops)
 
 
 def decide(
-    found: Outcomes,
+    seen: Outcomes,
     threshold: float = 1.0,
     first: int = 1,
     layers: int | None = None,
@@ -175,23 +175,23 @@ def decide(
     before. ``narrow_above`` is the plan's own unless given. Raises ``UsageError`` where there is no
     head after that layer.
     """
-    end = found.plan.layers if layers is None else layers
-    found.place(end)
-    plan = found.plan.shortened(end)
-    stops = tuple(n for n in found.exits if first <= n < end) if threshold < 1 else ()
+    end = seen.plan.layers if layers is None else layers
+    seen.exit_index(end)
+    plan = seen.plan.shortened(end)
+    stops = tuple(n for n in seen.exits if first <= n < end) if threshold < 1 else ()
     plan = replace(plan, exits=stops, threshold=threshold)
     if narrow_above is not None and plan.narrow_after:
         plan = replace(plan, narrow_above=narrow_above)
-    narrow = found.narrow(plan)
-    seen = found.mixed(plan, narrow)
-    chosen = torch.full((len(found.labels),), end)
+    narrow = seen.narrow(plan)
+    mixed = seen.mixed(plan, narrow)
+    chosen = torch.full((len(seen.labels),), end)
     for number in reversed(stops):
-        chosen[seen.confidences(number, plan) > threshold] = number
-    return leave_at(found, plan, chosen, narrow)
+        chosen[mixed.confidences(number, plan) > threshold] = number
+    return leave_at(seen, plan, chosen, narrow)
 
 
 def leave_at(
-    found: Outcomes,
+    seen: Outcomes,
     plan: Plan,
     chosen: Int[Tensor, " examples"],
     narrow: Bool[Tensor, " examples"] | None = None,
@@ -201,28 +201,28 @@ def leave_at(
     ``narrow`` are those that go on narrower, by their confidence unless given. Raises
     ``UsageError`` where there is no head after that layer.
     """
-    places = {number: found.place(number) for number in {plan.layers, *chosen.tolist()}}
-    narrow = found.narrow(plan) if narrow is None else narrow
-    seen = found.mixed(plan, narrow)
-    order = torch.tensor([places[number] for number in chosen.tolist()], dtype=torch.long)
-    answers = seen.logits[order, torch.arange(len(chosen))]
-    layers = torch.arange(1, found.plan.layers + 1)
+    indices = {number: seen.exit_index(number) for number in {plan.layers, *chosen.tolist()}}
+    narrow = seen.narrow(plan) if narrow is None else narrow
+    mixed = seen.mixed(plan, narrow)
+    order = torch.tensor([indices[number] for number in chosen.tolist()], dtype=torch.long)
+    answers = mixed.logits[order, torch.arange(len(chosen))]
+    layers = torch.arange(1, seen.plan.layers + 1)
     run: Bool[Tensor, "layers examples"] = layers[:, None] <= chosen
-    asked = torch.tensor(plan.computed_exits)
-    heads = (asked[:, None] <= chosen).sum(0) * found.head_flops
+    computed = torch.tensor(plan.computed_exits)
+    heads = (computed[:, None] <= chosen).sum(0) * seen.head_flops
     if plan.confidence == "learned":
-        heads = heads + (asked[:-1, None] <= chosen).sum(0) * found.learned_flops
-    flops = (seen.layer_flops * run).sum(0) + heads
+        heads = heads + (computed[:-1, None] <= chosen).sum(0) * seen.learned_flops
+    flops = (mixed.layer_flops * run).sum(0) + heads
     return Decision(plan, chosen, answers, flops, narrow)
 
 
-def left_at_random(found: Outcomes, decision: Decision, seed: int) -> Decision:
+def left_at_random(seen: Outcomes, decision: Decision, seed: int) -> Decision:
     """The control: as many leave after each layer, and as many of those go on narrower, as in the
     decision, but others.
     """
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(decision.layers), generator=generator)
-    return leave_at(found, decision.plan, decision.layers[order], decision.narrow[order])
+    return leave_at(seen, decision.plan, decision.layers[order], decision.narrow[order])
 
 
 def dense_flops(model: AdaptiveClassifier, examples: Examples) -> Float[Tensor, " examples"]:

@@ -109,51 +109,51 @@ def survey(
     if whole is None:
         whole = float(dense_flops(model, examples).mean())
     for variant in variants:
-        found = outcomes(model, task, examples, variant.plan(model))
-        yield variant, found, points_of(task, variant, found, whole)
+        seen = outcomes(model, task, examples, variant.plan(model))
+        yield variant, seen, points_of(task, variant, seen, whole)
 
 
-def points_of(task: Task, variant: Variant, found: Outcomes, whole: float) -> list[Point]:
+def points_of(task: Task, variant: Variant, seen: Outcomes, whole: float) -> list[Point]:
     """All plans of one variant; ``whole`` is the dense model's mean arithmetic."""
-    end, sure = found.plan.layers, found.plan.narrow_after
+    end, sure = seen.plan.layers, seen.plan.narrow_after
     points = []
-    for depth in found.exits:
+    for depth in seen.exits:
         # one width for all, unless the layers end before any could go on narrower
         for above in NARROW_ABOVE if 0 < sure < depth else (None,):
-            decision = decide(found, layers=depth, narrow_above=above)
+            decision = decide(seen, layers=depth, narrow_above=above)
             kind: Kind = "exits" if decision.plan.narrows else "depth"
-            points.append(_point(task, kind, variant, found, decision, whole))
-    for depth in [exit_ for exit_ in found.exits if exit_ >= end - 1]:
-        for first in [exit_ for exit_ in found.exits if exit_ < depth]:
+            points.append(_point(task, kind, variant, seen, decision, whole))
+    for depth in [exit_ for exit_ in seen.exits if exit_ >= end - 1]:
+        for first in [exit_ for exit_ in seen.exits if exit_ < depth]:
             for above in NARROW_ABOVE if 0 < sure < depth else (None,):
                 for threshold in THRESHOLDS:
-                    decision = decide(found, threshold, first, depth, above)
-                    points.append(_point(task, "exits", variant, found, decision, whole))
+                    decision = decide(seen, threshold, first, depth, above)
+                    points.append(_point(task, "exits", variant, seen, decision, whole))
     return points
 
 
 def random_control(
-    task: Task, found: Outcomes, point: Point, whole: float, draws: int = 20
+    task: Task, seen: Outcomes, point: Point, whole: float, draws: int = 20
 ) -> Point:
     """The mean over draws of leaving, and going on narrower, at random as often as the point."""
-    decision = decided(found, point)
-    drawn = [left_at_random(found, decision, seed) for seed in range(draws)]
-    mean = sum(score(task, each, found.labels) for each in drawn) / draws
-    control = _point(task, "random", point.variant, found, drawn[0], whole)
+    decision = decided(seen, point)
+    drawn = [left_at_random(seen, decision, seed) for seed in range(draws)]
+    mean = sum(score(task, draw, seen.labels) for draw in drawn) / draws
+    control = _point(task, "random", point.variant, seen, drawn[0], whole)
     return replace(control, score=mean)
 
 
-def decided(found: Outcomes, point: Point) -> Decision:
+def decided(seen: Outcomes, point: Point) -> Decision:
     """What the inputs of a survey do under one of its points."""
     plan = point.plan
     first = min(plan.stops, default=1)
-    return decide(found, plan.threshold, first, plan.layers, plan.narrow_above)
+    return decide(seen, plan.threshold, first, plan.layers, plan.narrow_above)
 
 
 def best(points: Sequence[Point]) -> list[Point]:
     """Those that no other point beats in both cost and score, cheapest first."""
     front: list[Point] = []
-    for point in sorted(points, key=lambda each: (each.cost_share, -each.score)):
+    for point in sorted(points, key=lambda point: (point.cost_share, -point.score)):
         if not front or point.score > front[-1].score:
             front.append(point)
     return front
@@ -165,23 +165,25 @@ def contenders(points: Sequence[Point]) -> list[Point]:
     Among them are those of ``best``, and dearer ones that much cheaper ones beat: on few inputs
     such a lead may be chance, and what is dearer gains more from being trained on.
     """
-    ordered = sorted(points, key=lambda each: (each.cost_share, -each.score))
-    found: list[Point] = []
+    ordered = sorted(points, key=lambda other: (other.cost_share, -other.score))
+    leading: list[Point] = []
     for number, point in enumerate(ordered):
-        cheaper = (each for each in ordered[:number] if each.cost_share >= NEAR * point.cost_share)
-        if all(each.score < point.score for each in cheaper):
-            found.append(point)
-    return found
+        cheaper = (
+            other for other in ordered[:number] if other.cost_share >= NEAR * point.cost_share
+        )
+        if all(other.score < point.score for other in cheaper):
+            leading.append(point)
+    return leading
 
 
 def _point(
-    task: Task, kind: Kind, variant: Variant, found: Outcomes, decision: Decision, whole: float
+    task: Task, kind: Kind, variant: Variant, seen: Outcomes, decision: Decision, whole: float
 ) -> Point:
     return Point(
         kind=kind,
         variant=variant,
         plan=decision.plan,
-        score=score(task, decision, found.labels),
+        score=score(task, decision, seen.labels),
         cost_share=float(decision.flops.mean()) / whole,
         layers=float(decision.layers.double().mean()),
     )
