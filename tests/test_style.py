@@ -135,7 +135,7 @@ WORDS = {
     ),
     r"takes? arithmetic|(?:less|more|as much) arithmetic|share of the arithmetic": (
         "FLOPs",
-        "docs papers/hugginggreen src/slim",
+        "docs papers/hugginggreen",
     ),
     r"(?:is|are|was|were) told": (
         "shown, reported",
@@ -148,7 +148,7 @@ WORDS = {
     r"judges?|judged|judging": (
         "evaluate, decide",
         "docs papers papers/adaattention papers/calculator papers/hugginggreen "
-        "papers/linformer papers/long_range src/compare src/report src/slim",
+        "papers/linformer papers/long_range src/compare src/report",
     ),
     r"right answers?": (
         "accuracy",
@@ -156,11 +156,11 @@ WORDS = {
     ),
     r"dense rivals?": (
         "dense baseline",
-        "docs src/slim",
+        "docs",
     ),
     r"leavers?|(?:leave|leaves|left) early": (
         "early exits, exit rate",
-        "docs src/export src/slim",
+        "docs src/export",
     ),
     r"stretch(?:es)?": (
         "segments",
@@ -168,7 +168,7 @@ WORDS = {
     ),
     r"polish(?:es|ed|ing)?": (
         "fine-tune at fixed width",
-        "docs src/slim",
+        "docs",
     ),
     r"standing": (
         "existing",
@@ -188,16 +188,16 @@ WORDS = {
     ),
     r"theirs": (
         "the baseline's",
-        "docs papers/adaattention papers/long_range src/mechanisms src/slim src/tasks src/transfer",
+        "docs papers/adaattention papers/long_range src/mechanisms src/tasks src/transfer",
     ),
     r"who|whoever": (
         "the thing itself",
-        "docs papers/adaattention papers/kerformer src/experiment src/report src/slim",
+        "docs papers/adaattention papers/kerformer src/experiment src/report",
     ),
 }
 NAMES = {"found", "told", "asked", "own", "each", "place", "kept", "wanted"}
 # Where such names are still used.
-VAGUE = ("src/advise", "src/compare", "src/experiment", "src/report", "src/slim", "papers/")
+VAGUE = ("src/compare", "src/experiment", "src/report", "papers/")
 SPAN = re.compile(r"``.*?``|`[^`\n]*`", re.S)
 
 

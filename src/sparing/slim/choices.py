@@ -1,4 +1,4 @@
-"""The forms that a user can choose from: how fast each is, and whether it keeps the floor."""
+"""The forms that a user can choose from: speed, and whether a form keeps the floor."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Choice:
     """One model in its fastest engine.
 
     ``speed`` is its speed over the fastest dense form in float32, None for that form itself.
-    ``kept_share`` is the share of the dense score that it keeps on the test split with its 90 %
-    interval, whose lower end is the one-sided 95 % bound, None where it was not scored. ``keeps``
-    says whether that reaches the floor. ``disturbance`` says why its time decides nothing.
+    ``kept_share`` is the share of the dense score that it keeps on the test split, None if it was
+    not scored. It has its 90 % interval: the lower end is the one-sided 95 % bound. ``keeps`` is
+    whether that bound reaches the floor. ``disturbance`` is why its time cannot be used, if so.
     """
 
     arm: str
@@ -42,9 +42,9 @@ def choices(records: RecordTable, batch: int, floor: float) -> list[Choice]:
 
 
 def recommended(listed: list[Choice]) -> Choice | None:
-    """The fastest of those that are shown to keep the floor: the dense form, if no other does.
+    """The fastest form that is shown to keep the floor: the dense form, if no other does.
 
-    None where nothing was timed, or the machine was busy while times were taken.
+    None if nothing was timed, or the machine was busy during timing.
     """
     if any(choice.disturbance for choice in listed):
         return None

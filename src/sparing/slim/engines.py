@@ -1,4 +1,4 @@
-"""The same model in every engine that is there: dense rivals, and plans of ours."""
+"""One model in every installed engine: the dense baseline, and plans of the adaptive model."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Engines:
     compiled: bool
 
     def example(self) -> dict[str, Tensor]:
-        """The two longest validation inputs, as a batch: of short ones no token may be left."""
+        """The two longest validation inputs, as a batch: short ones could lose all tokens."""
         held = self.task.validation
         longest = sorted(range(len(held)), key=lambda index: -held.lengths[index])[:2]
         batch = self.task.collate([held[index] for index in longest])
@@ -85,9 +85,9 @@ class Engines:
         )
 
     def drop(self) -> None:
-        """Remove every exported file: what a finished run serves is in its model's folder.
+        """Remove every exported file: the served files are in the folder of the model.
 
-        Files of another kind, links and folders that are not empty afterwards stay.
+        Other files, links, and folders that are not empty afterwards are kept.
         """
         if self.folder.is_symlink() or not self.folder.is_dir():
             return
@@ -103,11 +103,11 @@ class Engines:
 
     @property
     def longest(self) -> int | None:
-        """The most tokens that the task's model takes."""
+        """The most tokens that the task's model reads."""
         return self.task.tokens if self.task.kind == "tokens" else None
 
     def chain(self, parts: Any, threshold: float = 1.0) -> Chain:
-        """Segments, files or modules, that run one after the other."""
+        """A chain of segments (files or modules), one after the other."""
         return Chain(parts, threshold, thread_count=self.thread_count, longest=self.longest)
 
 

@@ -1,4 +1,4 @@
-"""Training at fixed width, once a plan is chosen: in float32, or for INT8 (dense too)."""
+"""Fine-tuning at fixed width, once a plan is chosen: in float32, or for INT8 (dense too)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sparing.transfer.opening import open_model
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-# The model is near its goal already: half the rate that it was distilled with.
+# The model is nearly trained: half the learning rate of distillation.
 RATE_SHARE = 0.5
 
 
@@ -37,16 +37,16 @@ def train_slim(
     *,
     rounded: bool,
 ) -> TrainResult:
-    """Freeze a plan of ``model``, so that its widths are final, and distil what is left.
+    """Freeze a plan of ``model``, so that its widths are final, and distil the rest.
 
-    All its exits learn; embeddings, which cost no arithmetic, stay as they are. A training that
-    ``place`` holds already goes on, or is read back. ``rate`` is the learning rate, half of that of
-    distillation unless given. ``rounded``, it imitates INT8 all the while.
+    All its exits are trained; embeddings cost no FLOPs and are not. A training in ``folder`` is
+    continued, or read back if it has ended. ``rate`` is the learning rate, by default half of that
+    of distillation. With ``rounded`` the training imitates INT8.
     """
     drop_nothing(model.config)
     frozen = freeze(model, plan)
     whole = Draw((1.0,), (1.0,), (plan.tokens_kept,), plan.tokens_after)
-    objective: Objective = ElasticLoss(models.rival(), FOLLOW, whole, models.seed)
+    objective: Objective = ElasticLoss(models.baseline(), FOLLOW, whole, models.seed)
     if rounded:
         objective = Int8Loss(objective)
     frozen.embeddings.requires_grad_(False)
@@ -56,18 +56,18 @@ def train_slim(
 def train_dense(
     models: Models, folder: Path, epochs: int, rate: float | None = None
 ) -> TrainResult:
-    """The same for the dense rival, which follows its own float32 form for as many steps."""
-    rival = models.rival()
-    model = without_dropout(rival)
-    if model is rival:
-        model = copy.deepcopy(rival)
+    """Train the dense baseline for INT8: it follows its float32 form for as many steps."""
+    baseline = models.baseline()
+    model = without_dropout(baseline)
+    if model is baseline:
+        model = copy.deepcopy(baseline)
     model.base_model.embeddings.requires_grad_(False)
-    objective = Int8Loss(TeacherLoss(rival, FOLLOW))
+    objective = Int8Loss(TeacherLoss(baseline, FOLLOW))
     return _train(models, model, objective, folder, epochs, rate)
 
 
 def trained_slim(folder: Path) -> AdaptiveClassifier:
-    """What ``train_slim`` left: plain float32, ready to be exported and quantised."""
+    """The result of ``train_slim``: plain float32, ready to be exported and quantised."""
     model = open_model(str(_finished(folder)))
     assert isinstance(model, AdaptiveClassifier)
     model.eval()
@@ -75,7 +75,7 @@ def trained_slim(folder: Path) -> AdaptiveClassifier:
 
 
 def trained_dense(folder: Path) -> PreTrainedModel:
-    """What ``train_dense`` left."""
+    """The result of ``train_dense``."""
     return require_classifier(open_model(str(_finished(folder)))).eval()
 
 
@@ -87,7 +87,7 @@ def _train(
     epochs: int,
     rate: float | None,
 ) -> TrainResult:
-    """No dropout: the model is near its goal, and few steps are left."""
+    """Train without dropout: the model is nearly trained, and there are few steps."""
     recipe = replace(
         models.recipe,
         epochs=epochs,

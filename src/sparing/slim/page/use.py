@@ -1,4 +1,4 @@
-"""What the page leads with: the form to use, beside the others that one could."""
+"""The first table of the page: the form to use, and the others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BOUNDS = {"slim": "disagreement_bound", "slim int8": "int8_disagreement_bound"}
 
 
 def use_blocks(run: Run) -> list[Block]:
-    """One block once forms were timed: every model in its fastest engine."""
+    """Every model in its fastest engine, as one block; empty before forms were timed."""
     listed = _listed(run)
     if not listed:
         return []
@@ -44,7 +44,7 @@ def use_blocks(run: Run) -> list[Block]:
 
 
 def verdict(run: Run) -> Verdict:
-    """The form to use, then whether the target was reached; that alone before forms were timed."""
+    """The form to use and whether the target was reached; before timing only the latter."""
     reached, listed = judge(run), _listed(run)
     if not listed:
         return reached
@@ -58,7 +58,7 @@ def _listed(run: Run) -> list[Choice]:
 
 
 def _advice(run: Run, listed: list[Choice]) -> tuple[str, str]:
-    """Which form to use, and why, from what was decided."""
+    """Which form to use, and why."""
     chosen = recommended(listed)
     if any(choice.disturbance for choice in listed):
         return "No form is recommended", "the machine was busy while times were taken"

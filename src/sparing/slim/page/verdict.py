@@ -1,6 +1,6 @@
-"""The verdict on a slimmed model: the target reached or not, what else there is, what is promised.
+"""The verdict on a slimmed model: target reached or not, other plans, the guarantee.
 
-Whether a goal is met was decided by the study, before any page; here it is put into words.
+The study decides whether a goal is met; this module puts it into words.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sparing.slim.page.wording import (
 
 @dataclass(frozen=True)
 class _Goal:
-    """A declared goal: its verdict, value and interval; ``note`` says why it is not decided."""
+    """A declared goal: its verdict, value and interval; ``note`` is why it is not decided."""
 
     met: bool | str
     value: float
@@ -38,7 +38,7 @@ class _Goal:
 
 
 def judge(run: Run) -> Verdict:
-    """The verdict from goals and records alone; goals that were not judged yet decide nothing."""
+    """The verdict from goals and records; without decided goals there is none."""
     speed, kept_share = _goal(run, "speed over"), _goal(run, "share of")
     promise = _guarantee(run)
     if speed is None or kept_share is None:
@@ -62,7 +62,7 @@ def judge(run: Run) -> Verdict:
 
 
 def _reached(run: Run) -> str:
-    """Reached, in full or without the rate of disagreement that was asked for."""
+    """Reached, in full or without the largest rate of disagreement that was set."""
     bound = lookups.disagreement(run)
     refused = bound is not None and bound.labels.get("kept") is False
     return "Target reached, but not the guarantee" if refused else "Target reached"
@@ -94,10 +94,10 @@ def _speed_words(run: Run, goal: _Goal) -> str:
 
 
 def _engines(run: Run) -> str:
-    form, rival = lookups.fastest(run), lookups.reference(run, lookups.batches(run)[0])
-    if form is None or rival is None:
+    form, baseline = lookups.fastest(run), lookups.reference(run, lookups.batches(run)[0])
+    if form is None or baseline is None:
         return "engine unknown"
-    ours, dense = engine_name(form.labels.get("engine")), engine_name(rival.engine)
+    ours, dense = engine_name(form.labels.get("engine")), engine_name(baseline.engine)
     return f"both in {ours}" if ours == dense else f"{ours} against {dense}"
 
 
@@ -112,7 +112,7 @@ def _kept_words(run: Run, goal: _Goal) -> str:
 
 
 def _open(speed: _Goal, kept_share: _Goal) -> str:
-    """Which goal the numbers leave open."""
+    """Which goals are undecided."""
     named = [("the speed", speed), ("the score kept", kept_share)]
     undecided = [name for name, goal in named if goal.met not in (True, False)]
     return prose(
@@ -121,7 +121,7 @@ def _open(speed: _Goal, kept_share: _Goal) -> str:
 
 
 def _offer(run: Run) -> str:
-    """What else the frontier holds: the fastest plan that is good enough, the best fast one."""
+    """Two other plans of the frontier: the fastest that keeps the floor, the best fast one."""
     dense, trials = lookups.dense_score(run), lookups.trials(run)
     if not dense or not trials or any(map(run.table.disturbance, trials)):
         return ""
@@ -151,16 +151,16 @@ def _trial_words(run: Run, trial: Record, dense: float) -> str:
 
 
 def _guarantee(run: Run) -> str:
-    """What is promised about answers that differ from the dense model's.
+    """The guarantee about answers that differ from the dense model's.
 
-    A plan that was fixed beforehand has its bound, with what it rests on.
+    A plan that was fixed beforehand has its bound, with the counts behind it.
     """
     bound = lookups.disagreement(run)
     if bound is None or bound.value is None:
         return ""
     promise, delta = bound.labels.get("promise"), bound.labels.get("delta")
     if isinstance(promise, str) and promise:
-        lead = "Guarantee" if bound.labels.get("kept") is True else "No guarantee as asked"
+        lead = "Guarantee" if bound.labels.get("kept") is True else "Not the guarantee that was set"
         return f"{lead}: {promise}."
     sure = per_cent(1 - delta) if isinstance(delta, float) else "unknown"
     seen, most = bound.labels.get("disagreements"), upper_share(bound.value)

@@ -1,4 +1,4 @@
-"""How sure a difference of two models' scores on the same examples is."""
+"""Intervals of the difference of two models' scores on the same examples."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def score_difference(
     confidence: float = 0.90,
     seed: int = 0,
 ) -> Difference:
-    """The difference of a metric, ours less theirs, and its bootstrap interval over examples.
+    """The difference of a metric, candidate less baseline, with its bootstrap interval.
 
-    Examples are drawn with both models' answers to them. The interval's lower end at a confidence
-    of 0.90 is the one-sided 95 % bound. It speaks of other examples, not of other trainings.
+    Examples are sampled with both models' answers. The interval's lower end at a confidence of 0.90
+    is the one-sided 95 % bound. It covers other examples, not other trainings.
     Raises ``UsageError`` for unequal counts or none.
     """
     if not len(labels) or len(candidate) != len(labels) or len(baseline) != len(labels):
@@ -52,10 +52,10 @@ def score_difference(
 def good_enough(
     name: str, logits: Tensor, reference: Tensor, labels: Tensor, floor: float
 ) -> tuple[float, float, bool]:
-    """The reference's score, the other's, and whether this one keeps the floor's share of it.
+    """The reference's score, the score of ``logits``, and whether the latter keeps the floor.
 
-    A set of 200 examples cannot tell a loss of half a point: a loss that lies beyond what the floor
-    allows by no more than one standard error, over examples and paired, is taken as within it.
+    200 examples cannot show a loss of half a point. So a loss may exceed the floor by one standard
+    error of the paired difference over examples.
     """
     reference_score, score = (
         metric(name).score(answers, labels) for answers in (reference, logits)
