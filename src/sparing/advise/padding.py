@@ -1,4 +1,4 @@
-"""What padding costs on the user's own texts, and what it saves to leave it out."""
+"""The cost of padding on the user's texts, and the gain without it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALLEST_BATCH = 8
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts as token numbers, cut to ``tokens``, with the number that fills a batch up."""
+    """Texts as token numbers, cut to ``tokens``, with the number of the pad token."""
 
     ids: tuple[tuple[int, ...], ...]
     tokens: int
@@ -40,13 +40,12 @@ class Texts:
 
 @dataclass(frozen=True)
 class Padding:
-    """What padding costs on these texts.
+    """The cost of padding on these texts.
 
     ``pad_shares`` are the shares of pads in all batches, by arrangement: in file order padded to
-    the longest of each batch, the same padded to the maximum length, grouped by length, one by one.
-    ``ratios`` are measured times of the whole model over those in file order, on ``sample`` texts.
-    ``median_tokens``, ``p95_tokens`` and ``longest_tokens`` describe the texts; ``cut`` is how many
-    reached the maximum length.
+    the longest text of a batch or to the maximum length, grouped by length, one by one. ``ratios``
+    are times of the whole model over those in file order, on ``sample`` texts. ``cut`` is the
+    number of texts that reached the maximum length.
     """
 
     texts: int
@@ -62,7 +61,7 @@ class Padding:
 
     @property
     def best(self) -> str:
-        """The arrangement that took the least time of those that drop padding."""
+        """The fastest arrangement of those that drop padding."""
         return min((GROUPED, SINGLE), key=lambda name: self.ratios[name].value)
 
 
@@ -79,7 +78,7 @@ def read_texts(path: Path) -> list[str]:
         raise DataError(f"{path} is not UTF-8 text (byte {error.start})") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
-    # not splitlines: it would also break at marks that stand inside of texts
+    # not splitlines: it would also break at marks inside of texts
     texts = [line for line in re.split("\r\n|\n|\r", content) if line.strip()]
     if not texts:
         raise DataError(f"{path} holds no texts: write one on each line")
@@ -87,7 +86,7 @@ def read_texts(path: Path) -> list[str]:
 
 
 def tokenise(subject: Subject, texts: Sequence[str], tokens: int, tokenizer: Any = None) -> Texts:
-    """The texts as the model's own tokenizer gives them, cut to ``tokens``.
+    """The texts as token numbers of the model's tokenizer, cut to ``tokens``.
 
     Raises ``UsageError`` for a model of images, one without a tokenizer, and a tokenizer with more
     tokens than the model.
@@ -116,7 +115,7 @@ def in_file_order(lengths: Sequence[int], batch: int) -> Batches:
 
 
 def grouped(lengths: Sequence[int], chosen: Sequence[int], batch: int) -> Batches:
-    """Batches of like length: all chosen texts sorted, as one can before inference."""
+    """Batches of similar length: all chosen texts, sorted by length."""
     order = sorted(chosen, key=lengths.__getitem__)
     return [order[start : start + batch] for start in range(0, len(order), batch)]
 
@@ -141,12 +140,12 @@ def measure_padding(
 ) -> tuple[Padding, list[Record]]:
     """Count the pads of all texts, and time the model on a sample of them, in turns.
 
-    The sample is whole batches in file order, spread over the file, as many as ``ms_per_token``
-    says fit the budget, eight at least; every arrangement gets the same texts. Of batches padded to
-    the maximum length one is timed, since all take the same time.
+    The sample is whole batches in file order, spread over the file: as many as fit the budget by
+    ``ms_per_token``, at least eight. All arrangements have the same texts. Only one batch padded to
+    the maximum length is timed, as all take the same time.
     """
     lengths, batch = texts.lengths, max(SMALLEST_BATCH, batch)
-    # One round and what goes before the rounds: file order, two that take less, the maximum length.
+    # One round and the warm-up: file order, two faster arrangements, the maximum length.
     round_ms = 1e3 * budget_s / (rounds + 2) - ms_per_token * batch * texts.tokens
     chosen = sample(texts, in_file_order(lengths, batch), ms_per_token, round_ms / 2.5)
     timed = _timed(subject, texts, chosen, batch, rounds, threads, budget_s)
