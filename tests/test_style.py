@@ -156,11 +156,11 @@ WORDS = {
     ),
     r"dense rivals?": (
         "dense baseline",
-        "docs src/slim",
+        "docs",
     ),
     r"leavers?|(?:leave|leaves|left) early": (
         "early exits, exit rate",
-        "docs src/export src/slim",
+        "docs src/export",
     ),
     r"stretch(?:es)?": (
         "segments",
@@ -168,7 +168,7 @@ WORDS = {
     ),
     r"polish(?:es|ed|ing)?": (
         "fine-tune at fixed width",
-        "docs src/slim",
+        "docs",
     ),
     r"standing": (
         "existing",

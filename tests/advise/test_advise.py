@@ -544,7 +544,7 @@ def test_the_notebook_form_is_escaped(advice):
 
 def test_a_folder_of_something_else_is_refused_before_anything_is_measured(tmp_path):
     (tmp_path / "records.jsonl").write_text("precious\n")
-    with pytest.raises(UsageError, match="something else"):
+    with pytest.raises(UsageError, match="other files than advice"):
         sparing.advise("no-such-model", output_dir=tmp_path)
     assert (tmp_path / "records.jsonl").read_text() == "precious\n"
 
@@ -557,7 +557,7 @@ def test_a_swapped_model_is_made_dense_and_shown_beside_itself(tmp_path):
     assert not is_swapped(subject.model)
     assert is_swapped(subject.as_given)
     found = sparing.advise(str(tmp_path / "swapped"), tokens=16, mechanisms=["linear"], **QUICK)
-    assert any("came swapped" in note for note in found.notes)
+    assert any("was given swapped" in note for note in found.notes)
     arms = {r.labels["arm"] for r in found.records if r.labels.get("scope") == "model"}
     assert arms == {"softmax", "linear", "as given"}
 

@@ -69,7 +69,7 @@ def _steps(models, epsilon=0.0, **plan):
 @torch.no_grad()
 def _disagreements(models, examples):
     given = {"pixel_values": examples.inputs}
-    answers = [model(**given).logits.argmax(-1) for model in (models.adaptive(), models.rival())]
+    answers = [model(**given).logits.argmax(-1) for model in (models.adaptive(), models.baseline())]
     return int((answers[0] != answers[1]).sum())
 
 

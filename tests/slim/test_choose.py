@@ -37,7 +37,7 @@ def chosen(monkeypatch, tmp_path):
         options = Options(speed=speed, polish_epochs=polish_epochs)
         steps = steps_of(options, load_task("digits", patch_size=4), tmp_path)
         write_state(tmp_path, State(tuple(surveyed(n, good, beaten) for n in depths)))
-        monkeypatch.setattr(type(steps.models), "rival", lambda _: None)
+        monkeypatch.setattr(type(steps.models), "baseline", lambda _: None)
         monkeypatch.setattr(type(steps.engines), "dense", lambda *_: {})
         monkeypatch.setattr(choosing, "sample", lambda *_: [])
         monkeypatch.setattr(

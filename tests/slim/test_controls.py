@@ -1,4 +1,4 @@
-"""The fixed control and the whole test split on the page of slim."""
+"""The static pruned model and the whole test split on the page of slim."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def test_nothing_is_said_before_anything_was_measured():
 @pytest.mark.parametrize(
     ("speed", "gap", "verdict"),
     [
-        ((1.1, 1.3), (0.001, 0.009), "it beats the fixed model"),
-        ((1.1, 1.3), (-0.004, 0.009), "it beats the fixed model"),
-        ((0.7, 0.8), (-0.004, 0.009), "the fixed model beats it"),
+        ((1.1, 1.3), (0.001, 0.009), "slim is better"),
+        ((1.1, 1.3), (-0.004, 0.009), "slim is better"),
+        ((0.7, 0.8), (-0.004, 0.009), "the static model is better"),
         ((0.9, 1.1), (-0.004, 0.009), "no clear difference"),
-        ((1.1, 1.3), (-0.009, -0.004), "one is faster, the other better"),
+        ((1.1, 1.3), (-0.009, -0.004), "one is faster, the other more accurate"),
     ],
 )
 def test_the_verdict_on_adapting_follows_from_both_intervals(speed, gap, verdict):
     (block,) = control_blocks(results(*beside(speed, gap)))
-    assert block.title == f"What adapting is worth: {verdict}"
+    assert block.title == f"Slim and the static pruned model: {verdict}"
     assert "4 layers of 6 heads and 768 neurons" in block.explain
     assert block.rows[0][0] == "1"
 
@@ -67,7 +67,7 @@ def test_scores_on_all_of_the_test_split_stand_beside_the_rivals():
     ]
     (block,) = control_blocks(results(*found))
     assert [row[0] for row in block.rows] == ["dense", "slim", "slim INT8, f1"]
-    assert block.rows[0][2] == "the rival"
+    assert block.rows[0][2] == "baseline"
     assert "10,000 test inputs" in block.explain
 
 
@@ -76,7 +76,7 @@ def test_page_and_twin_hold_both():
     made = build(results(*found))
     page, twin = made.html, made.markdown
     for text in (page, twin):
-        assert "it beats the fixed model" in text
+        assert "slim is better" in text
         assert "On the whole test split" in text
 
 
@@ -89,6 +89,6 @@ def test_memory_is_held_against_the_dense_form_of_the_same_engine():
         for name, scale in (("peak_bytes", 2**20), ("weight_bytes", 2**21))
     ]
     (block,) = control_blocks(results(*found))
-    assert [row[2] for row in block.rows] == ["the rival", "\u221240 %", ""]
+    assert [row[2] for row in block.rows] == ["baseline", "\u221240 %", ""]
     assert block.rows[1][1].replace("\u00a0", " ") == "60.0 MiB"
     assert "batch of 8 test inputs" in block.explain

@@ -127,7 +127,7 @@ def test_random_ones_go_on_narrower_as_often():
         assert mine == pairs
         for index, layer in enumerate(control.layers.tolist()):
             seen = found.narrower if control.narrow[index] else found
-            assert torch.equal(control.logits[index], seen.logits[found.place(layer), index])
+            assert torch.equal(control.logits[index], seen.logits[found.exit_index(layer), index])
     assert len({tuple(control.narrow.tolist()) for control in controls}) > 1
 
 

@@ -30,7 +30,7 @@ def lines_of(plot):
 def test_figures_are_drawn_wide_and_narrow(figure, narrow):
     svg = to_svg(figure(read()).draw, "x", narrow=narrow)
     texts = {text.text for text in ElementTree.fromstring(svg).iter() if text.tag.endswith("text")}
-    assert any("arithmetic" in (text or "") for text in texts)
+    assert any("FLOPs" in (text or "") for text in texts)
 
 
 def test_the_frontier_holds_exits_depth_random_and_dense():

@@ -55,7 +55,7 @@ def test_every_plan_is_a_row_with_both_intervals():
     (block,) = measured_block(results(*front()))
     assert len(block.rows) == len(SPEEDS)
     slowest = block.rows[0]
-    assert "5 heads and 768 neurons; exits after layer 2, when surer than 0.9" in slowest[0]
+    assert "5 heads and 768 neurons; exits after layer 2 at confidence above 0.9" in slowest[0]
     assert slowest[1:4] == (
         "30 %",
         "1.50\N{MULTIPLICATION SIGN} faster",

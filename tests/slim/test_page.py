@@ -117,7 +117,7 @@ def test_a_promise_asked_for_is_given_or_refused_in_its_own_words():
     assert given.second[-1].startswith("Guarantee: with confidence 0.95 at most 0.04")
     refused = judge(read(Story(epsilon=0.02)))
     assert refused.lead == "Target reached, but not the guarantee"
-    assert refused.second[-1].startswith("No guarantee as asked: no setting keeps")
+    assert refused.second[-1].startswith("Not the guarantee that was set: no setting keeps")
 
 
 @pytest.mark.parametrize("until", ["dense", "survey", "choose", "calibrate"])
@@ -153,8 +153,8 @@ def test_layers_tell_what_is_kept_and_who_leaves():
     assert first[0].text == f"{plan.heads[0]} of 12"
     assert first[0].share == plan.heads[0] / 12
     assert first[1].text == f"{plan.neurons[0]:,} of 1,536"
-    assert first[2].text == "nobody"
-    assert layers[4][3].text == "all that are left"
+    assert first[2].text == "none"
+    assert layers[4][3].text == "all remaining"
     assert layers[5][1:] == ("never run",)
     running = [layer[4].share for layer in layers[:5]]
     leaving = [layer[5].share for layer in layers[:5]]
@@ -166,7 +166,7 @@ def test_layers_tell_what_is_kept_and_who_leaves():
 
 @pytest.mark.parametrize(
     ("threshold", "told"),
-    [(0.5, "All inputs but exact ties leave"), (0.51, "An input leaves")],
+    [(0.5, "All inputs but exact ties exit"), (0.51, "An input exits")],
 )
 def test_a_threshold_that_holds_nobody_is_told_as_a_depth(threshold, told):
     plan = Plan((2, 2, 2), (4, 4, 4), exits=(1, 2), threshold=threshold)
@@ -191,7 +191,7 @@ def test_forms_stand_against_the_fastest_dense_of_their_batch():
     assert slim.cells["difference"].text == "−0.40 points"
     assert slim.cells["difference"].notes == ("−0.70 to −0.10",)
     assert rows["batch 8", "dense, eager PyTorch"].cells["speed"].tone == "loss"
-    assert rows["batch 1", "slim INT8, ONNX Runtime"].note == "timed apart"
+    assert rows["batch 1", "slim INT8, ONNX Runtime"].note == "timed separately"
     assert slim.note == ""
 
 
@@ -225,7 +225,9 @@ def test_hostile_texts_stay_texts():
     assert "<iframe" not in page
     assert "<script" not in page
     assert page.count("</style>") == page.count("</html>") == 1
-    assert not re.search(r"<(?!/?(picture|source|img|br|sub|details|summary|!--))", outside(twin))
+    assert not re.search(
+        r"<(?!/?(picture|source|img|br|sub|details|summary|code|!--))", outside(twin)
+    )
 
 
 def outside(twin):
@@ -248,7 +250,10 @@ def test_the_page_says_which_plan_was_built_on(attempt):
     run = dataclasses.replace(plain, records=[*plain.records, *more])
     assert taken(run).value == {"shallow": first, "fallback": cost}[attempt]
     words = cut_words(run)
-    said = {"shallow": "It is shallower than the plan chosen", "fallback": "fast enough, but not"}
+    said = {
+        "shallow": "It has fewer layers than the plan chosen",
+        "fallback": "fast enough, but did",
+    }
     assert said[attempt] in words
 
 
@@ -317,11 +322,11 @@ def test_a_busy_machine_goes_first_and_its_speeds_are_not_decided():
 
 def test_a_choice_of_int8_that_time_did_not_decide_is_said():
     story = Story(until="int8")
-    assert "Taken is the fastest" in rendered(story)[1]
+    assert "The fastest whose loss is within the floor" in rendered(story)[1]
     records = [
         dataclasses.replace(r, labels={**r.labels, "alike": 3}) if r.name == "int8_trial" else r
         for r in slim_records(story)
     ]
     twin = build(Run(slim_config(), records, goals(), [])).markdown
-    assert "Time does not tell 3 forms of" in twin
-    assert "between these the score decided" in twin
+    assert "The times of 3 forms of" in twin
+    assert "do not differ clearly: the score decided" in twin

@@ -478,9 +478,9 @@ def test_the_rival_is_the_better_one_where_plans_are_chosen(
         return SimpleNamespace(score=float((model is longer) == longer_is_better))
 
     monkeypatch.setattr(slim_models, "evaluate", judged)
-    assert models.rival() is dense
+    assert models.baseline() is dense
     assert asked == []
     shutil.copytree(source, tmp_path / "models" / "dense-continued")
-    assert models.rival() is models.rival()
-    assert models.rival() is (longer if longer_is_better else dense)
+    assert models.baseline() is models.baseline()
+    assert models.baseline() is (longer if longer_is_better else dense)
     assert asked == [("validation", (len(task.test) + 1) // 2)] * 2

@@ -6,7 +6,7 @@ import pytest
 
 from sparing.core.record import Record
 from sparing.experiment.records import RecordTable
-from sparing.slim.choices import choices, kept, recommended
+from sparing.slim.choices import choices, kept_share, recommended
 from sparing.slim.page.use import use_blocks, verdict
 from tests.slim.records import Story
 from tests.slim.test_page import read
@@ -76,7 +76,9 @@ def test_a_busy_machine_recommends_nothing():
 
 
 def test_the_share_kept_is_of_the_dense_score():
-    estimate = kept(RecordTable(_form("slim", "eager", 1.0, (-0.008, (-0.016, 0.008)))), "slim")
+    estimate = kept_share(
+        RecordTable(_form("slim", "eager", 1.0, (-0.008, (-0.016, 0.008)))), "slim"
+    )
     assert estimate.value == pytest.approx(0.99)
     assert estimate.interval == pytest.approx((0.98, 1.01))
 
@@ -105,5 +107,10 @@ def test_records_without_their_labels_are_no_form_and_no_crash():
         Record("speed_up", 2.0, "ratio", "measured", {"arm": "slim", "batch": 1}),
     ]
     (slim, dense) = _listed(DENSE, more=bare)
-    assert (slim.arm, slim.engine, slim.kept, slim.keeps) == ("slim", "None", None, "undecided")
+    assert (slim.arm, slim.engine, slim.kept_share, slim.keeps) == (
+        "slim",
+        "None",
+        None,
+        "undecided",
+    )
     assert recommended([slim, dense]).arm == "dense"

@@ -1,4 +1,4 @@
-"""What would make a model faster on this machine, and what would not."""
+"""Measure what would make a model faster on this machine."""
 
 from sparing.report.prose import Prose
 

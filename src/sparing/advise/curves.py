@@ -1,4 +1,4 @@
-"""What each mechanism would do for a model: its core by length, and the whole once swapped."""
+"""The speed of each mechanism for a model: its core by length, and the whole model once swapped."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 SLOWER = 1.5
 FAR = 64
 TOO_LARGE = "it would need more than half of the free memory"
-HOPELESS = "it was far slower before, and its arithmetic grows as fast as the dense one's"
+HOPELESS = "it was far slower before, and its FLOPs grow as fast as the dense one's"
 
 
 @dataclass
 class Candidate:
     """A mechanism beside the fused dense attention, for the heads of one model.
 
-    ``obstacle`` says why it cannot serve the model, empty where it can; ``exact`` that it keeps the
-    outputs and so needs no training. ``curve`` holds its core's time over the dense core's by
-    length (below 1 is faster), ``skipped`` why a length was not measured, ``disturbance`` what kept
-    the machine busy at one of them: then nothing is said of where it crosses.
+    ``obstacle`` is why it cannot be used in the model, empty if it can. ``exact`` mechanisms keep
+    the outputs, so they need no training. ``curve`` is its core's time over the dense core's by
+    length (below 1 is faster). ``skipped`` is why a length was not measured. ``disturbance`` is
+    what kept the machine busy at a length: then no crossover is given.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Candidate:
 
     @property
     def crossover(self) -> int | None:
-        """The length from which on, as far as measured, the core is faster beyond doubt."""
+        """The length from which on the core is faster, by its whole interval, as measured."""
         return self._from_which(lambda ratio: _bounds(ratio)[1] < 1)
 
     @property
@@ -65,22 +65,22 @@ class Candidate:
         return max(self.curve, default=None)
 
     def _from_which(self, faster: Callable[[Ratio], bool]) -> int | None:
-        found = None
+        shortest = None
         if self.disturbance:
             return None
         for tokens in sorted(self.curve, reverse=True):
             if not faster(self.curve[tokens]):
                 break
-            found = tokens
-        return found
+            shortest = tokens
+        return shortest
 
 
 @dataclass(frozen=True)
 class WholeModel:
     """The model with one mechanism over the model as it is: predicted and measured time ratios.
 
-    ``predicted`` follows from the core's share and ratio (Amdahl), None where the dense attention
-    is not fused. ``measured`` is of the whole model, swapped, in turns with itself unswapped.
+    ``predicted`` is from the core's share and ratio (Amdahl), None if the dense attention is not
+    fused. ``measured`` is for the whole swapped model, timed in turns with the model unswapped.
     """
 
     mechanism: str
@@ -93,16 +93,16 @@ class WholeModel:
 
 
 def candidates(subject: Subject, names: Sequence[str]) -> list[Candidate]:
-    """The mechanisms asked for, with their obstacles; those that studies take up when none is.
+    """The named mechanisms with their obstacles; by default all that studies use.
 
-    The dense one is the baseline, and controls are no advice.
+    The dense one is the baseline; controls are left out by default.
 
     Raises ``UsageError`` for unknown names.
     """
     chosen = list(names) or [name for name in MECHANISMS.names() if _worth_trying(name)]
     if len(set(chosen)) != len(chosen):
         raise UsageError(f"mechanisms are named twice: {', '.join(chosen)}")
-    found = []
+    listed = []
     for name in chosen:
         mechanism_class(name, allowed=(name,))
         if name == DENSE:
@@ -110,13 +110,13 @@ def candidates(subject: Subject, names: Sequence[str]) -> list[Candidate]:
         try:
             built = mechanism(name, Heads(subject.heads, subject.dim, subject.width, 64))
         except SparingError as error:
-            found.append(Candidate(name, obstacle=str(error)))
+            listed.append(Candidate(name, obstacle=str(error)))
             continue
         causal = subject.causal and not built.traits.causal
         reason = "this model cannot be swapped" if subject.obstacle else ""
         reason = "the model is causal, and it cannot be" if causal else reason
-        found.append(Candidate(name, built.traits.exact, reason))
-    return found
+        listed.append(Candidate(name, built.traits.exact, reason))
+    return listed
 
 
 def _worth_trying(name: str) -> bool:
@@ -136,8 +136,8 @@ def measure_length(
 ) -> list[Record]:
     """Time the cores of all candidates against the dense one at one length.
 
-    Those that cannot be causal are left out of a causal model's curves. Fills the candidates'
-    curves and gives the records.
+    Mechanisms that cannot be causal are left out of a causal model's curves. Fills the candidates'
+    curves and returns the records.
     """
     dense = _build(DENSE, subject, tokens)
     if _too_large(dense, subject, tokens, batch):
@@ -179,7 +179,7 @@ def _call_or_reason(candidate: Candidate, subject: Subject, tokens: int, batch: 
 
 
 def core_call(built: Mechanism, subject: Subject, tokens: int, batch: int) -> Call:
-    """A forward call of a mechanism on normal random inputs of the model's type and place."""
+    """A forward call of a mechanism on normal random inputs of the model's dtype and device."""
     generator = torch.Generator().manual_seed(0)
     heads, model = built.heads, subject.model
     built = built.to(model.device, model.dtype).eval()
@@ -212,9 +212,9 @@ def _too_large(built: Mechanism, subject: Subject, tokens: int, batch: int) -> b
 
 
 def _hopeless(candidate: Candidate, built: Mechanism, subject: Subject, tokens: int) -> bool:
-    """Whether a core that was far slower at a shorter length has no way to catch up.
+    """Whether a core that was far slower at a shorter length cannot catch up.
 
-    Waiting for it would take most of the time of all curves.
+    Measuring it would take most of the time of all curves.
     """
     before = candidate.longest
     if before is None or before >= tokens or _bounds(candidate.curve[before])[0] < SLOWER:
@@ -225,7 +225,7 @@ def _hopeless(candidate: Candidate, built: Mechanism, subject: Subject, tokens: 
 
 
 def _growth(built: Mechanism, subject: Subject, tokens: int) -> float:
-    """How many times the arithmetic grows to far longer texts: what is fixed in size shows then."""
+    """The growth of the FLOPs to far longer texts, where parts of fixed size no longer count."""
     heads, dim = subject.heads, subject.dim
     near, far = (
         built.cost(Workload(1, heads, n, n, dim, causal=subject.causal)).matmul_flops
@@ -235,9 +235,11 @@ def _growth(built: Mechanism, subject: Subject, tokens: int) -> float:
 
 
 def fastest(chosen: Sequence[Candidate], tokens: int) -> Candidate | None:
-    """The candidate with the smallest ratio at a length among those that can serve the model."""
-    able = [each for each in chosen if not each.obstacle and tokens in each.curve]
-    return min(able, key=lambda each: each.curve[tokens].value, default=None)
+    """The candidate with the smallest ratio at a length among those usable in the model."""
+    able = [
+        candidate for candidate in chosen if not candidate.obstacle and tokens in candidate.curve
+    ]
+    return min(able, key=lambda candidate: candidate.curve[tokens].value, default=None)
 
 
 def measure_whole(
@@ -272,9 +274,9 @@ def measure_whole(
 def measure_as_given(
     subject: Subject, inputs: Inputs, *, rounds: int, threads: int | None, budget_s: float
 ) -> dict[str, PairedLatency]:
-    """A model that came swapped, as it is, in turns with its dense self.
+    """Time a model that was given swapped in turns with its dense form.
 
-    Raises ``Unsupported`` when the model did not come swapped.
+    Raises ``Unsupported`` if the model was not swapped.
     """
     if subject.as_given is None:
         raise Unsupported(f"{subject.name} is not swapped")
@@ -302,28 +304,28 @@ def _bounds(ratio: Ratio) -> tuple[float, float]:
 
 
 def crossover_records(chosen: Sequence[Candidate], batch: int) -> list[Record]:
-    """From which length on each core is faster, with where it may begin; null for not at all."""
-    found = []
-    for each in chosen:
-        if not each.curve or each.disturbance:
+    """From which length on each core is faster, and the earliest possible one; null if none."""
+    records = []
+    for candidate in chosen:
+        if not candidate.curve or candidate.disturbance:
             continue
-        crossover, earliest = each.crossover, each.earliest
+        crossover, earliest = candidate.crossover, candidate.earliest
         value = None if crossover is None else float(crossover)
         interval = None if value is None or earliest is None else (float(earliest), value)
-        labels: dict[str, Label] = {"arm": each.name, "batch": batch}
-        labels["longest_tokens"] = each.longest
-        count = min(ratio.count for ratio in each.curve.values())
+        labels: dict[str, Label] = {"arm": candidate.name, "batch": batch}
+        labels["longest_tokens"] = candidate.longest
+        count = min(ratio.count for ratio in candidate.curve.values())
         name = "crossover_tokens"
-        found.append(Record(name, value, "tokens", "measured", labels, interval, count))
-    return found
+        records.append(Record(name, value, "tokens", "measured", labels, interval, count))
+    return records
 
 
 def whole_records(whole: WholeModel, tokens: int, batch: int) -> list[Record]:
     """The measured whole-model latencies and ratio, and the predicted ratio beside them."""
-    found = latency_records(whole.timed, "model", tokens, batch, DENSE)
+    records = latency_records(whole.timed, "model", tokens, batch, DENSE)
     if whole.predicted is not None:
         labels: dict[str, Label] = {"arm": whole.mechanism, "scope": "model"}
         labels |= {"tokens": tokens, "batch": batch}
         name = "predicted_latency_ratio"
-        found.append(as_record(name, whole.predicted, "ratio", labels, "modelled"))
-    return found
+        records.append(as_record(name, whole.predicted, "ratio", labels, "modelled"))
+    return records

@@ -1,4 +1,4 @@
-"""The recommendation: each remedy that pays in a sentence, and attention last."""
+"""The recommendation: one sentence for each remedy that is worth it, attention last."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from sparing.measure.load import busy_words
 
 Decision = Literal["keep dense", "swap", "drop padding", "change engine", "undecided"]
 DECISIONS: dict[str, Decision] = {"no padding": "drop padding", "ONNX Runtime": "change engine"}
-# The parts, replayed alone, take 90 to 105 % of the whole on a quiet machine. Outside of this the
-# shares, and so the largest gain, are not those of the model.
+# The parts, replayed alone, take 90 to 105 % of the whole on a quiet machine. Far outside of this
+# range the shares, and so the largest gain, are not those of the model.
 LEAST_EXPLAINED, MOST_EXPLAINED = 0.8, 1.2
 
 
 def decide(findings: Findings) -> tuple[Decision, str]:
-    """What to do, a sentence for each remedy that pays, with the numbers they rest on.
+    """The decision, and a sentence with numbers for each remedy that is worth it.
 
-    The decision is the first remedy that pays, keeps the outputs and needs no training; where none
-    does, it is about attention.
+    The decision is the first such remedy that keeps the outputs and needs no training. If there is
+    none, it is about attention.
     """
     refusal = _refusal(findings)
     if refusal:
@@ -33,16 +33,16 @@ def decide(findings: Findings) -> tuple[Decision, str]:
     if findings.padding is not None and decision != "keep dense" and too_short(findings.padding):
         decision, attention = _for_short_texts(findings, findings.padding)
     listed = remedies(findings)
-    paying = [each for each in listed if each.verdict == "pays" and each.sentence]
-    others = [each.sentence for each in listed if each not in paying and each.sentence]
-    free = [DECISIONS[each.name] for each in paying if each.name in DECISIONS]
-    first = [each.sentence for each in paying]
+    paying = [remedy for remedy in listed if remedy.verdict == "pays" and remedy.sentence]
+    others = [remedy.sentence for remedy in listed if remedy not in paying and remedy.sentence]
+    free = [DECISIONS[remedy.name] for remedy in paying if remedy.name in DECISIONS]
+    first = [remedy.sentence for remedy in paying]
     sentences = [*first, *others, attention] if first else [attention, *others]
     return (free[0] if free else decision), " ".join(sentences)
 
 
 def _refusal(findings: Findings) -> str:
-    """Why these measurements decide nothing; empty where they may."""
+    """Why these measurements cannot be used for a decision; empty if they can."""
     if findings.disturbance:
         return busy_words(findings.disturbance)
     explained = findings.parts.accounted.value
@@ -52,7 +52,7 @@ def _refusal(findings: Findings) -> str:
 
 
 def too_short(padding: Padding) -> bool:
-    """Whether nearly all texts are shorter than half of the length that was asked about."""
+    """Whether nearly all texts are shorter than half of the length to advise on."""
     return 2 * padding.p95_tokens < padding.tokens
 
 
@@ -79,16 +79,16 @@ def _on_attention(findings: Findings) -> tuple[Decision, str]:
     if (gain.interval or (gain.value, gain.value))[1] < WORTH:
         return "keep dense", prose("keep", core=core)
     if findings.whole is None:
-        return "keep dense", prose("keep-unserved", reason=_nobody(findings), core=core)
+        return "keep dense", prose("keep-unserved", reason=_why_unserved(findings), core=core)
     return _on_whole(findings.whole, findings, core)
 
 
-def _nobody(findings: Findings) -> str:
+def _why_unserved(findings: Findings) -> str:
     if findings.subject.obstacle:
         return "sparing cannot swap this model"
-    reasons = sorted({each.obstacle for each in findings.chosen if each.obstacle})
+    reasons = sorted({candidate.obstacle for candidate in findings.chosen if candidate.obstacle})
     if reasons:
-        return f"no mechanism asked for can serve this model ({'; '.join(reasons)})"
+        return f"no named mechanism can be used in this model ({'; '.join(reasons)})"
     return "no mechanism could be measured at this length"
 
 
@@ -97,17 +97,17 @@ def _on_whole(whole: WholeModel, findings: Findings, core: str) -> tuple[Decisio
     largest = (findings.parts.gain.interval or (findings.parts.gain.value,) * 2)[1]
     measured = prose("measured", speed=speed(whole.measured))
 
-    def said(key: str, **values: object) -> str:
+    def sentence(key: str, **values: object) -> str:
         name, tokens = whole.mechanism, findings.tokens
         return prose(key, name=name, tokens=tokens, measured=measured, core=core, **values)
 
     if low > max(largest, WORTH):
-        return "undecided", said("do-not-fit", largest=factor(largest))
+        return "undecided", sentence("do-not-fit", largest=factor(largest))
     if low >= WORTH:
         after = prose("swap-exact" if whole.exact else "swap-trained")
-        return "swap", said("swap", after=after)
+        return "swap", sentence("swap", after=after)
     if high < 1:
-        return "keep dense", said("keep-slower")
+        return "keep dense", sentence("keep-slower")
     if high < WORTH:
-        return "keep dense", said("keep-not-worth")
-    return "undecided", said("undecided")
+        return "keep dense", sentence("keep-not-worth")
+    return "undecided", sentence("undecided")

@@ -32,11 +32,11 @@ COMPARED = 200
 
 @dataclass(frozen=True)
 class Agreement:
-    """How INT8 answers beside float32 on ``count`` texts.
+    """How far INT8 and float32 agree on ``count`` texts.
 
-    ``value`` is the share of texts with the same class, or the same set of labels, ``interval`` its
-    exact 95 % interval; for models that give vectors the mean cosine between the two, averaged over
-    tokens, with no interval.
+    ``value`` is the share of texts with the same class, or the same set of labels; ``interval`` is
+    its exact 95 % interval. For models that return vectors ``value`` is the mean cosine over
+    tokens, without interval.
     """
 
     kind: str
@@ -49,8 +49,8 @@ class Agreement:
 class Engine:
     """One engine: the whole model's time over PyTorch's on the same inputs, in turns.
 
-    ``agreement`` is None where the outputs are the same, no texts were given, or answers
-    have no share of equal ones.
+    ``agreement`` is None if the outputs are the same, no texts were given, or answers cannot be
+    equal or not (such as one number).
     """
 
     name: str
@@ -61,7 +61,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Engines:
-    """What was timed, on which inputs in words, or why nothing could be."""
+    """The timed engines, the inputs in words, or why nothing could be timed."""
 
     measured: tuple[Engine, ...] = ()
     inputs: str = ""
@@ -85,9 +85,9 @@ def measure_engines(
 ) -> tuple[Engines, list[Record]]:
     """Export the model, quantise it, and time all three forms in turns.
 
-    On the texts given, in batches of ``batch`` in file order, or else on random inputs of
-    ``tokens`` tokens. The files are removed afterwards. A model that cannot be exported has the
-    reason in ``obstacle``; nothing is raised for it.
+    The inputs are the given texts, in batches of ``batch`` in file order, or else random inputs of
+    ``tokens`` tokens. The files are removed afterwards. If the model cannot be exported, the reason
+    is in ``obstacle`` and nothing is raised.
     """
     obstacle = _obstacle(subject)
     if obstacle:
@@ -114,10 +114,10 @@ def measure_engines(
 
 
 def _obstacle(subject: Subject) -> str:
-    """Why the model cannot run in ONNX Runtime here; empty where it may."""
+    """Why the model cannot run in ONNX Runtime here; empty if it can."""
     model = subject.model
     if model.config.is_encoder_decoder or subject.causal:
-        return "it generates, and encoders alone are exported here"
+        return "it generates text, and only encoders are exported here"
     if model.device.type != "cpu" or model.dtype != torch.float32:
         return f"it is {model.dtype} on {model.device.type}, and float32 on the CPU is exported"
     return ""
@@ -136,23 +136,23 @@ def _batches(
         return [_kept(random_inputs(subject, batch, tokens))], f"random {kind}, batch {batch}"
     chosen = sample(texts, in_file_order(texts.lengths, batch), ms_per_token, call_ms)
     count = sum(map(len, chosen))
-    return [padded(texts, each) for each in chosen], f"{count:,} of your texts, batch {batch}"
+    return [padded(texts, members) for members in chosen], f"{count:,} of your texts, batch {batch}"
 
 
 def _kept(inputs: Inputs) -> Inputs:
-    """The tensors alone: an exported model takes no switches."""
+    """Only the tensors: an exported model has no other arguments."""
     return {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
 
 
 def _chains_or_reason(
     subject: Subject, folder: Path, threads: int | None
 ) -> dict[str, Chain] | str:
-    """Both exported forms, or why there are none: advice goes on without them."""
+    """Both exported forms, or why there are none: the advice continues without them."""
     try:
         return _chains(subject, folder, threads)
     except SparingError as error:
         return str(error)
-    except OSError as error:  # a full disk must not lose what was measured before
+    except OSError as error:  # a full disk must not lose earlier measurements
         return f"its export cannot be written to {folder.parent}: {error.strerror or error}"
 
 
@@ -161,7 +161,7 @@ def _chains(subject: Subject, folder: Path, threads: int | None) -> dict[str, Ch
     example = _kept(random_inputs(subject, 2, min(length, 16)))
     if subject.reads == "images":
         example = _kept(random_inputs(subject, 2, length))
-    rivals = dense_rivals(
+    forms = dense_rivals(
         dense_segment(subject.model),
         example,
         folder,
@@ -171,25 +171,25 @@ def _chains(subject: Subject, folder: Path, threads: int | None) -> dict[str, Ch
         thread_count=threads or torch.get_num_threads(),
         longest=subject.limit if subject.reads == "tokens" else None,
     )
-    float32 = rivals.pop("onnxruntime")
-    rivals.pop("eager")
-    (int8,) = rivals.values()
+    float32 = forms.pop("onnxruntime")
+    forms.pop("eager")
+    (int8,) = forms.values()
     return {ONNX: float32, INT8: int8}
 
 
 def _in_pytorch(subject: Subject, batches: Sequence[Inputs]) -> Callable[[], object]:
-    calls = [model_call(subject.model, completed(subject.model, each)) for each in batches]
+    calls = [model_call(subject.model, completed(subject.model, batch)) for batch in batches]
     return lambda: [call() for call in calls]
 
 
 def _in_chain(chain: Chain, batches: Sequence[Inputs]) -> Callable[[], object]:
-    return lambda: [chain(each) for each in batches]
+    return lambda: [chain(batch) for batch in batches]
 
 
 def answers_of(subject: Subject) -> Answers:
-    """What the model's outputs are compared as: a class, a set of labels, vectors, or not at all.
+    """The type of the model's outputs for comparison: class, labels, vectors, or nothing.
 
-    One number has no share of equal answers, and a span is two outputs of which one is exported.
+    One number has no share of equal answers; of the two outputs of a span one is exported.
     """
     config = subject.model.config
     if subject.kind.endswith("ForQuestionAnswering"):
@@ -204,7 +204,7 @@ def answers_of(subject: Subject) -> Answers:
 def _agreement(
     texts: Texts, chains: Mapping[str, Callable[[Inputs], Any]], answers: Answers
 ) -> Agreement | None:
-    """INT8's answers beside float32's, one text at a time, as batches would change them."""
+    """Compare INT8 with float32 answers, one text at a time: INT8 scales depend on the batch."""
     if answers == "nothing":
         return None
     step = max(1, len(texts.ids) // COMPARED)
@@ -231,9 +231,9 @@ def _share(same: int, count: int, kind: str) -> Agreement:
 def _records(measured: Sequence[Engine], labels: dict[str, Label]) -> list[Record]:
     records = []
     for engine in measured:
-        own: dict[str, Any] = {**labels, "engine": engine.name, "baseline": PYTORCH}
+        engine_labels: dict[str, Any] = {**labels, "engine": engine.name, "baseline": PYTORCH}
         ratio, agreement = engine.ratio, engine.agreement
-        records.append(as_record("engine_latency_ratio", ratio, "ratio", own))
+        records.append(as_record("engine_latency_ratio", ratio, "ratio", engine_labels))
         if agreement is not None:
             name = "output_cosine" if agreement.kind == "cosine" else "answer_agreement"
             compared: dict[str, Label] = {"engine": engine.name, "baseline": ONNX}

@@ -1,4 +1,4 @@
-"""The model that advice is asked for: opened, made dense, described, and given inputs."""
+"""The model to advise on: opened, made dense, described, with inputs for it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ BASE_SIZES = {"layers": 12, "heads": 12, "width": 768, "feed_forward_dim": 3072}
 
 @dataclass(frozen=True)
 class Subject:
-    """A model with transformers' own attention, and what is known of it.
+    """A model with transformers' attention, and its sizes.
 
-    ``as_given`` is the model as it came where it was swapped, else None. ``layers`` are its
-    attention layers, ``obstacle`` says why none can be swapped (empty where one can). ``heads``,
-    ``dim``, ``width`` and ``causal`` are those of the first layer that can be swapped, or the
-    configuration's. ``limit`` is the longest sequence it has positions for, None where it does not
-    say; an image model always reads ``limit`` tokens.
+    ``as_given`` is the model as given if it was swapped, else None. ``layers`` are its attention
+    layers; ``obstacle`` is why none can be swapped (empty if one can). ``heads``, ``dim``,
+    ``width`` and ``causal`` are those of the first layer that can be swapped, or the
+    configuration's. ``limit`` is the longest sequence with positions, None if unknown; an image
+    model always reads ``limit`` tokens.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Subject:
 
     @property
     def served(self) -> tuple[AttentionLayer, ...]:
-        """The self-attention layers that a mechanism may take the place of."""
+        """The self-attention layers that a mechanism can replace."""
         return tuple(
             layer for layer in self.layers if layer.index is not None and not layer.obstacle
         )
@@ -66,8 +66,8 @@ class Subject:
 def open_subject(model: str | torch.nn.Module, tokens: int | None = None) -> Subject:
     """Open a folder, a hub name, a built-in model (``bert`` or ``vit`` of base size), or take one.
 
-    A model given as an object is left as it is: a copy of its modules shares its weights. Raises
-    ``UsageError`` where there is no such model and ``CheckpointError`` for damaged files.
+    A model given as an object is not changed: a copy of its modules shares its weights. Raises
+    ``UsageError`` if there is no such model and ``CheckpointError`` for damaged files.
     """
     if isinstance(model, str):
         name, opened = model, _open(model, tokens)
@@ -80,21 +80,21 @@ def open_subject(model: str | torch.nn.Module, tokens: int | None = None) -> Sub
         as_given = opened
         opened = sharing_copy(opened)
         unswap(opened)
-    for each in (opened, *([] if as_given is None else [as_given])):
-        if getattr(each.config, "pad_token_id", 0) is None:
-            # classifiers of decoders refuse batches without one; nobody reads their answers here
-            each.config.pad_token_id = 0
+    for instance in (opened, *([] if as_given is None else [as_given])):
+        if getattr(instance.config, "pad_token_id", 0) is None:
+            # classifiers of decoders refuse batches without one; their answers are not used here
+            instance.config.pad_token_id = 0
     return _described(name, opened, as_given)
 
 
 def sharing_copy(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy whose modules and configuration are its own and whose weights are the original's."""
+    """A copy with new modules and configuration that shares the original's weights."""
     shared = (*model.parameters(), *model.buffers())
     return copy.deepcopy(model, {id(tensor): tensor for tensor in shared})
 
 
 def resolve_tokens(subject: Subject, tokens: int | None) -> int:
-    """The length to advise on: as asked, within what the model reads.
+    """The length to advise on: the given one, within the limit of the model.
 
     Raises ``UsageError`` naming the limit.
     """
@@ -115,7 +115,7 @@ def resolve_tokens(subject: Subject, tokens: int | None) -> int:
 
 
 def random_inputs(subject: Subject, batch: int, tokens: int) -> Inputs:
-    """A full batch without pads, as a tokenizer would hand it over; or random images."""
+    """A full batch without pads, as from a tokenizer; or random images."""
     model, config = subject.model, subject.model.config
     generator = torch.Generator().manual_seed(0)
     if subject.reads == "images":
@@ -136,9 +136,9 @@ def random_inputs(subject: Subject, batch: int, tokens: int) -> Inputs:
 
 
 def completed(model: PreTrainedModel, inputs: Inputs) -> dict[str, Any]:
-    """Token inputs on the model's device, with what its forward needs besides.
+    """Token inputs on the model's device, with the other arguments of its forward.
 
-    No cache is kept: one pass over the whole text is what is measured.
+    No cache is used: one pass over the whole text is measured.
     """
     known = inspect.signature(model.forward).parameters
     given: dict[str, Any] = {name: tensor.to(model.device) for name, tensor in inputs.items()}
@@ -150,9 +150,9 @@ def completed(model: PreTrainedModel, inputs: Inputs) -> dict[str, Any]:
 
 
 def tokenizer_of(name: str) -> Any:
-    """The tokenizer that lies beside a model.
+    """The tokenizer in a model's folder.
 
-    Raises ``UsageError`` where there is none; transformers would build an empty one instead.
+    Raises ``UsageError`` if there is none: transformers would build an empty one instead.
     """
     missing = f"--texts needs a tokenizer, and there is none at {name!r}"
     if name in MODELS.names() and not Path(name).is_dir():
@@ -180,8 +180,8 @@ def _described(name: str, model: PreTrainedModel, as_given: PreTrainedModel | No
         )
     if all(hasattr(model, f"get_{kind}_features") for kind in ("text", "image")):
         raise Unsupported(
-            f"{type(model).__name__} reads texts and images together: ask for advice on one of its "
-            "towers, saved by itself"
+            f"{type(model).__name__} reads texts and images together: save one of its towers "
+            "alone and give that"
         )
     layers, obstacle = _layers(model)
     served = [layer for layer in layers if layer.index is not None and not layer.obstacle]
@@ -200,7 +200,7 @@ def _described(name: str, model: PreTrainedModel, as_given: PreTrainedModel | No
 
 
 def _configured_sizes(model: PreTrainedModel) -> tuple[int, int, int, bool]:
-    """Heads, features of one, width and causality, as the configuration tells them."""
+    """Heads, features of one, width and causality, from the configuration."""
     config = model.config.get_text_config()
     heads, width = (getattr(config, name, None) for name in ("num_attention_heads", "hidden_size"))
     if not isinstance(heads, int) or not isinstance(width, int):
@@ -214,8 +214,8 @@ def _configured_sizes(model: PreTrainedModel) -> tuple[int, int, int, bool]:
 def _limit(model: PreTrainedModel, layers: tuple[AttentionLayer, ...]) -> int | None:
     """The longest sequence that every self-attention layer has positions for."""
     if layers:
-        found = [token_limit(model, layer) for layer in layers if layer.index is not None]
-        return min((limit for limit in found if limit is not None), default=None)
+        limits = [token_limit(model, layer) for layer in layers if layer.index is not None]
+        return min((limit for limit in limits if limit is not None), default=None)
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
@@ -239,7 +239,7 @@ def _open(name: str, tokens: int | None) -> PreTrainedModel:
 
 @dataclass(frozen=True)
 class _Sized:
-    """What a built-in model needs to know: the sizes that its namesake is known for."""
+    """What a built-in model needs of a task: the sizes of the published base models."""
 
     kind: Literal["image", "tokens"]
     tokens: int

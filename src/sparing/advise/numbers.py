@@ -1,4 +1,4 @@
-"""Ratios, shares and times in words that cannot be read the wrong way round."""
+"""Ratios, shares and times in words, with their direction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DASH = "\N{EN DASH}"
 
 
 def gain_bounds(ratio: Ratio) -> tuple[float, float]:
-    """The ends of how many times as fast a ratio of times is."""
+    """The interval of the speed-up, from that of a ratio of times."""
     low, high = ratio.interval or (ratio.value, ratio.value)
     return 1 / high, 1 / low
 
@@ -17,8 +17,8 @@ def gain_bounds(ratio: Ratio) -> tuple[float, float]:
 def speed(ratio: Ratio | None) -> str:
     """A ratio of times as a factor with its direction and interval: ``1.3x faster (1.2-1.4)``.
 
-    An interval that reaches over 1 claims no direction; it is given in that of the value, below 1
-    at one end.
+    An interval that holds 1 claims no direction. It is written in the direction of the value, so
+    one end is below 1.
     """
     if ratio is None:
         return "not measured"
@@ -34,9 +34,9 @@ def speed(ratio: Ratio | None) -> str:
 
 
 def ratio_words(ratio: Ratio | None, busy: str) -> str:
-    """A ratio of times as ``speed`` says it; of a busy machine as a bare number that claims none.
+    """A ratio of times as ``speed`` writes it, or as a bare number if the machine was busy.
 
-    ``busy`` is what kept the machine busy, empty where it was quiet.
+    ``busy`` is what kept the machine busy, empty if it was quiet.
     """
     if ratio is None or not busy:
         return speed(ratio)

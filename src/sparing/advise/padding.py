@@ -1,4 +1,4 @@
-"""What padding costs on the user's own texts, and what it saves to leave it out."""
+"""The cost of padding on the user's texts, and the gain without it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALLEST_BATCH = 8
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts as token numbers, cut to ``tokens``, with the number that fills a batch up."""
+    """Texts as token numbers, cut to ``tokens``, with the number of the pad token."""
 
     ids: tuple[tuple[int, ...], ...]
     tokens: int
@@ -40,13 +40,12 @@ class Texts:
 
 @dataclass(frozen=True)
 class Padding:
-    """What padding costs on these texts.
+    """The cost of padding on these texts.
 
     ``pad_shares`` are the shares of pads in all batches, by arrangement: in file order padded to
-    the longest of each batch, the same padded to the maximum length, grouped by length, one by one.
-    ``ratios`` are measured times of the whole model over those in file order, on ``sample`` texts.
-    ``median_tokens``, ``p95_tokens`` and ``longest_tokens`` describe the texts; ``cut`` is how many
-    reached the maximum length.
+    the longest text of a batch or to the maximum length, grouped by length, one by one. ``ratios``
+    are times of the whole model over those in file order, on ``sample`` texts. ``cut`` is the
+    number of texts that reached the maximum length.
     """
 
     texts: int
@@ -62,7 +61,7 @@ class Padding:
 
     @property
     def best(self) -> str:
-        """The arrangement that took the least time of those that drop padding."""
+        """The fastest arrangement of those that drop padding."""
         return min((GROUPED, SINGLE), key=lambda name: self.ratios[name].value)
 
 
@@ -79,7 +78,7 @@ def read_texts(path: Path) -> list[str]:
         raise DataError(f"{path} is not UTF-8 text (byte {error.start})") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
-    # not splitlines: it would also break at marks that stand inside of texts
+    # not splitlines: it would also break at marks inside of texts
     texts = [line for line in re.split("\r\n|\n|\r", content) if line.strip()]
     if not texts:
         raise DataError(f"{path} holds no texts: write one on each line")
@@ -87,7 +86,7 @@ def read_texts(path: Path) -> list[str]:
 
 
 def tokenise(subject: Subject, texts: Sequence[str], tokens: int, tokenizer: Any = None) -> Texts:
-    """The texts as the model's own tokenizer gives them, cut to ``tokens``.
+    """The texts as token numbers of the model's tokenizer, cut to ``tokens``.
 
     Raises ``UsageError`` for a model of images, one without a tokenizer, and a tokenizer with more
     tokens than the model.
@@ -97,16 +96,16 @@ def tokenise(subject: Subject, texts: Sequence[str], tokens: int, tokenizer: Any
     tokenizer = tokenizer or tokenizer_of(subject.name)
     with quiet():
         ids = tokenizer(list(texts), truncation=True, max_length=tokens)["input_ids"]
-    kept = tuple(tuple(text) for text in ids if text)
-    if not kept:
+    token_ids = tuple(tuple(text) for text in ids if text)
+    if not token_ids:
         raise DataError("the tokenizer makes no tokens of these texts")
     vocabulary = subject.model.config.get_text_config().vocab_size
-    if max(map(max, kept)) >= vocabulary:
+    if max(map(max, token_ids)) >= vocabulary:
         raise UsageError(
             f"the tokenizer at {subject.name!r} has token numbers beyond the model's {vocabulary}"
         )
     pads = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
-    return Texts(kept, tokens, next(number for number in pads if number is not None))
+    return Texts(token_ids, tokens, next(number for number in pads if number is not None))
 
 
 def in_file_order(lengths: Sequence[int], batch: int) -> Batches:
@@ -116,7 +115,7 @@ def in_file_order(lengths: Sequence[int], batch: int) -> Batches:
 
 
 def grouped(lengths: Sequence[int], chosen: Sequence[int], batch: int) -> Batches:
-    """Batches of like length: all chosen texts sorted, as one can before inference."""
+    """Batches of similar length: all chosen texts, sorted by length."""
     order = sorted(chosen, key=lengths.__getitem__)
     return [order[start : start + batch] for start in range(0, len(order), batch)]
 
@@ -141,21 +140,21 @@ def measure_padding(
 ) -> tuple[Padding, list[Record]]:
     """Count the pads of all texts, and time the model on a sample of them, in turns.
 
-    The sample is whole batches in file order, spread over the file, as many as ``ms_per_token``
-    says fit the budget, eight at least; every arrangement gets the same texts. Of batches padded to
-    the maximum length one is timed, since all take the same time.
+    The sample is whole batches in file order, spread over the file: as many as fit the budget by
+    ``ms_per_token``, at least eight. All arrangements have the same texts. Only one batch padded to
+    the maximum length is timed, as all take the same time.
     """
     lengths, batch = texts.lengths, max(SMALLEST_BATCH, batch)
-    # One round and what goes before the rounds: file order, two that take less, the maximum length.
+    # One round and the warm-up: file order, two faster arrangements, the maximum length.
     round_ms = 1e3 * budget_s / (rounds + 2) - ms_per_token * batch * texts.tokens
     chosen = sample(texts, in_file_order(lengths, batch), ms_per_token, round_ms / 2.5)
     timed = _timed(subject, texts, chosen, batch, rounds, threads, budget_s)
-    ratios = {name: each.ratio for name, each in timed.items() if name != FILE}
+    ratios = {name: latency.ratio for name, latency in timed.items() if name != FILE}
     # One batch stands for all: the ratio is as many times larger.
     one, times = ratios[MAXIMUM], len(chosen)
     interval = one.interval and (times * one.interval[0], times * one.interval[1])
     ratios[MAXIMUM] = Ratio(times * one.value, interval, one.count)
-    found = Padding(
+    padding = Padding(
         texts=len(lengths),
         batch=batch,
         tokens=texts.tokens,
@@ -167,7 +166,7 @@ def measure_padding(
         longest_tokens=max(lengths),
         cut=sum(length >= texts.tokens for length in lengths),
     )
-    return found, _records(found, timed[FILE].threads)
+    return padding, _records(padding, timed[FILE].threads)
 
 
 def _pad_shares(texts: Texts, batch: int) -> dict[str, float]:
@@ -185,13 +184,13 @@ def _pad_shares(texts: Texts, batch: int) -> dict[str, float]:
 def sample(texts: Texts, batches: Batches, ms_per_token: float, call_budget_ms: float) -> Batches:
     """Batches spread evenly over the file whose padded tokens fit the time of one call."""
     lengths = texts.lengths
-    slots = sum(len(each) * max(lengths[index] for index in each) for each in batches)
+    slots = sum(len(batch) * max(lengths[index] for index in batch) for batch in batches)
     share = call_budget_ms / max(ms_per_token * slots, 1e-9)
     count = min(len(batches), max(FEWEST_BATCHES, int(share * len(batches))))
-    places = np.linspace(0, len(batches) - 1, count).round().astype(int)
-    whole = [batches[place] for place in dict.fromkeys(places.tolist())]
+    positions = np.linspace(0, len(batches) - 1, count).round().astype(int)
+    whole = [batches[position] for position in dict.fromkeys(positions.tolist())]
     # A smaller last batch would make the batches of the maximum length differ in time.
-    return [each for each in whole if len(each) == len(whole[0])]
+    return [batch for batch in whole if len(batch) == len(whole[0])]
 
 
 def _timed(
@@ -203,7 +202,7 @@ def _timed(
     threads: int | None,
     budget_s: float,
 ) -> dict[str, PairedLatency]:
-    members = [index for each in chosen for index in each]
+    members = [index for group in chosen for index in group]
     arranged = {
         FILE: chosen,
         GROUPED: grouped(texts.lengths, members, batch),
@@ -220,12 +219,12 @@ def _call(
     subject: Subject, texts: Texts, batches: Batches, longest: int | None
 ) -> Callable[[], object]:
     model = subject.model
-    inputs = [completed(model, padded(texts, each, longest)) for each in batches]
+    inputs = [completed(model, padded(texts, batch, longest)) for batch in batches]
 
     def call() -> None:
         with torch.inference_mode():
-            for each in inputs:
-                model(**each)
+            for batch in inputs:
+                model(**batch)
 
     return call
 
@@ -244,12 +243,12 @@ def padded(texts: Texts, batch: Sequence[int], longest: int | None = None) -> In
 
 def _records(padding: Padding, threads: int) -> list[Record]:
     shared: dict[str, Label] = {"batch": padding.batch, "tokens": padding.tokens}
-    found = []
+    records = []
     for name, share in padding.pad_shares.items():
         labels: dict[str, Label] = {**shared, "arrangement": name}
-        found.append(Record("pad_share", share, "share", "measured", labels, None, padding.texts))
+        records.append(Record("pad_share", share, "share", "measured", labels, None, padding.texts))
     for name, ratio in padding.ratios.items():
         timed: dict[str, Label] = {**shared, "arrangement": name, "baseline": FILE}
         timed |= {"texts": padding.sample, "threads": threads}
-        found.append(as_record("padding_latency_ratio", ratio, "ratio", timed))
-    return found
+        records.append(as_record("padding_latency_ratio", ratio, "ratio", timed))
+    return records

@@ -1,8 +1,8 @@
-"""Where a model's time goes: its parts replayed on their real inputs, in turns with the whole.
+"""The time of a model's parts: replayed on their real inputs, in turns with the whole model.
 
-One forward pass notes every call that belongs to a part, with its inputs. The noted calls of a
-part are then timed together, interleaved with the whole model, so that no hook is running while
-the clock is. What differs from profilers: an interval on each share, from paired rounds.
+One forward pass records every call of a part, with its inputs. Then the recorded calls of a part
+are timed together, interleaved with the whole model, without hooks. Other than in profilers, each
+share has an interval, from paired rounds.
 """
 
 from __future__ import annotations
@@ -48,12 +48,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts, which sum to the whole, and what follows for attention.
+    """The parts, which sum to the whole, and the limits for attention.
 
-    ``served`` is the share of the attention cores that can be swapped; ``gain`` how many times
-    faster the model would be with a core that costs nothing; ``accounted`` the share of the whole
-    that the noted calls explain, those of norms, embeddings and head included; ``fused`` whether
-    the dense attention is PyTorch's fused kernel.
+    ``served`` is the share of the attention cores that can be swapped. ``gain`` is the speed-up
+    with a core that costs nothing. ``accounted`` is the share of the whole in recorded calls, with
+    norms, embeddings and head. ``fused`` is whether the dense attention is PyTorch's fused kernel.
     """
 
     model: PairedLatency
@@ -71,7 +70,7 @@ class Parts:
 
 @dataclass
 class Trace:
-    """The calls of one forward pass, by group, ready to be made again."""
+    """The calls of one forward pass, by group, for replay."""
 
     calls: dict[str, list[Call]] = field(default_factory=dict)
 
@@ -101,7 +100,7 @@ def measure_parts(
 ) -> Parts:
     """Time the parts of the model against the whole on given inputs.
 
-    Raises ``Unsupported`` where the model's attention cannot be told from the rest.
+    Raises ``Unsupported`` if the model's attention cannot be separated from the rest.
     """
     trace = capture(subject, inputs)
     calls = {"model": model_call(subject.model, inputs)}
@@ -113,7 +112,7 @@ def measure_parts(
 
 
 def capture(subject: Subject, inputs: Inputs) -> Trace:
-    """Run the model once and note the calls of each part with their inputs."""
+    """Run the model once and record the calls of each part with their inputs."""
     trace, model = Trace(), subject.model
     groups = sort_modules(model)
     with ExitStack() as stack:
@@ -129,7 +128,9 @@ def capture(subject: Subject, inputs: Inputs) -> Trace:
         trace.calls.pop(WHOLE, None)
         trace.calls.setdefault(PROJECTIONS, []).extend(trace.calls.pop(INSIDE, []))
     elif WHOLE not in trace.calls:
-        raise Unsupported(f"the attention of {subject.kind} cannot be told from its other parts")
+        raise Unsupported(
+            f"the attention of {subject.kind} cannot be separated from its other parts"
+        )
     return trace
 
 
@@ -144,16 +145,17 @@ def _run(subject: Subject, inputs: Inputs) -> None:
 
 
 def sort_modules(model: nn.Module) -> dict[str, str]:
-    """The modules to note, by name, each with its group; none lies in another, but for ``WHOLE``.
+    """The modules to record, by name, with their groups; only ``WHOLE`` ones are nested.
 
-    A module of a block belongs to attention when a part of its name says so. Feed-forward is the
-    largest module of a block with weights and without attention and norms: BERT's two linear
-    layers, Llama's whole gated unit. Norms, embeddings, and what stands outside blocks are rest.
+    A module of a block belongs to attention if a part of its name is an attention word.
+    Feed-forward is the largest module of a block with weights and without attention and norms:
+    BERT's two linear layers, Llama's whole gated unit. Norms, embeddings, and modules outside of
+    blocks are the rest.
     """
     groups: dict[str, str] = {}
     chosen: list[str] = []
     for name, module in model.named_modules():
-        if not name or name.startswith(tuple(f"{each}." for each in chosen)):
+        if not name or name.startswith(tuple(f"{parent}." for parent in chosen)):
             continue
         group = _group(name, module, model)
         if group:
@@ -196,7 +198,7 @@ def _path_in_block(name: str, model: nn.Module) -> list[str] | None:
     for depth in range(1, len(parts)):
         if isinstance(model.get_submodule(".".join(parts[:depth])), nn.ModuleList):
             block = model.get_submodule(".".join(parts[: depth + 1]))
-            inside = any(_says_attention(each.split(".")) for each, _ in block.named_modules())
+            inside = any(_says_attention(inner.split(".")) for inner, _ in block.named_modules())
             return parts[depth + 1 :] if inside else None
     return None
 
@@ -211,8 +213,8 @@ def _has_weight(module: nn.Module) -> bool:
 
 def _owns_projections(module: nn.Module) -> bool:
     """Whether two or more projections are a module's own children."""
-    own = [child for child in module.children() if not list(child.children())]
-    return sum(_has_weight(child) and not isinstance(child, nn.Embedding) for child in own) >= 2
+    leaves = [child for child in module.children() if not list(child.children())]
+    return sum(_has_weight(child) and not isinstance(child, nn.Embedding) for child in leaves) >= 2
 
 
 def _owner_is_whole(name: str, model: nn.Module) -> bool:
@@ -222,7 +224,7 @@ def _owner_is_whole(name: str, model: nn.Module) -> bool:
 def _is_feed_forward(module: nn.Module) -> bool:
     inside = list(module.named_modules())
     named = any(_says_attention(name.split(".")) for name, _ in inside)
-    norms = any("norm" in type(each).__name__.lower() for _, each in inside)
+    norms = any("norm" in type(inner).__name__.lower() for _, inner in inside)
     lists = isinstance(module, nn.ModuleList)  # a list is never called, only its entries
     return _has_weight(module) and not (named or norms or lists)
 
@@ -240,7 +242,7 @@ def _noted(module: nn.Module, group: str, trace: Trace) -> Iterator[None]:
 
 
 class _FusedAttention(TorchFunctionMode):
-    """Notes every fused attention call, as served while a layer that can be swapped is running."""
+    """Records every fused attention call: as served inside a layer that can be swapped."""
 
     def __init__(self, trace: Trace) -> None:
         super().__init__()
@@ -277,18 +279,18 @@ def _inside(module: nn.Module, spy: _FusedAttention) -> Iterator[None]:
 
 
 def _split(timed: dict[str, PairedLatency], fused: bool) -> Parts:
-    """Shares from the rounds; scaled down where the parts alone took longer than the whole."""
+    """Shares from the rounds; scaled down if the parts alone took longer than the whole."""
     whole = np.array(timed["model"].samples_ms)
     silent = np.zeros_like(whole)
-    samples = {name: np.array(each.samples_ms) for name, each in timed.items()}
-    found = {group: samples.get(group, silent) for group in (SERVED, LEFT, PROJECTIONS)}
-    served, core = found[SERVED], found[SERVED] + found[LEFT]
-    projections, feed_forward = found[PROJECTIONS], samples.get(FEED_FORWARD, silent)
+    samples = {name: np.array(latency.samples_ms) for name, latency in timed.items()}
+    groups = {group: samples.get(group, silent) for group in (SERVED, LEFT, PROJECTIONS)}
+    served, core = groups[SERVED], groups[SERVED] + groups[LEFT]
+    projections, feed_forward = groups[PROJECTIONS], samples.get(FEED_FORWARD, silent)
     if not fused:
         inside = samples.get(INSIDE, silent)
         core = served = np.maximum(samples[WHOLE] - inside, 1e-9 * whole)
         projections = projections + inside
-    shares = [_share(each, whole) for each in (core, projections, feed_forward)]
+    shares = [_share(part, whole) for part in (core, projections, feed_forward)]
     known = sum(share.value for share in shares)
     scale = 1 / max(1.0, known)
     shares = [_scaled(share, scale) for share in shares]
@@ -323,16 +325,18 @@ def _scaled(ratio: Ratio, scale: float) -> Ratio:
 
 
 def part_records(parts: Parts, tokens: int, batch: int) -> list[Record]:
-    """What was measured, as records: milliseconds and shares by part, and the largest gain."""
+    """The records: milliseconds and shares by part, and the largest gain."""
     labels: dict[str, Label] = {"tokens": tokens, "batch": batch, "threads": parts.model.threads}
-    found = []
+    records = []
     for part in parts.parts:
-        own: dict[str, Label] = {**labels, "part": part.name}
+        part_labels: dict[str, Label] = {**labels, "part": part.name}
         share = part.share
-        found.append(Record("part_time_ms", part.time_ms, "ms", "measured", own, None, share.count))
-        found.append(as_record("part_share", share, "share", own))
+        records.append(
+            Record("part_time_ms", part.time_ms, "ms", "measured", part_labels, None, share.count)
+        )
+        records.append(as_record("part_share", share, "share", part_labels))
     dense: dict[str, Label] = {**labels, "arm": "softmax"}
-    found.append(as_record("attention_share", parts.core, "share", dense))
-    found.append(as_record("largest_gain", parts.gain, "ratio", dense))
-    found.append(as_record("accounted_share", parts.accounted, "share", labels))
-    return found
+    records.append(as_record("attention_share", parts.core, "share", dense))
+    records.append(as_record("largest_gain", parts.gain, "ratio", dense))
+    records.append(as_record("accounted_share", parts.accounted, "share", labels))
+    return records

@@ -1,4 +1,4 @@
-"""What could make a model faster, each remedy with its measured effect: attention is the last."""
+"""Ways to make a model faster, with their measured effects: attention is the last."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ NEEDS_TEXTS = "not measured: give --texts"
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything that was measured, as the recommendation needs it.
+    """All measurements for the recommendation.
 
-    ``disturbance`` says what kept the machine busy meanwhile; empty where it was quiet.
+    ``disturbance`` is what kept the machine busy meanwhile; empty if it was quiet.
     """
 
     subject: Subject
@@ -47,7 +47,7 @@ class Findings:
 class Remedy:
     """One thing to do: its effect on the whole model, what happens to the answers, and how.
 
-    ``sentence`` says it in the recommendation; empty where it does not belong there.
+    ``sentence`` is its sentence in the recommendation, or empty.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Remedy:
 
 
 def remedies(findings: Findings) -> tuple[Remedy, ...]:
-    """All there are for this model, those that keep its answers and need no training first."""
+    """All remedies for this model; those that keep its answers without training come first."""
     listed = [_onnx(findings), _int8(findings), _slim(findings), _attention(findings)]
     if findings.subject.reads == "tokens":
         listed.insert(0, _padding(findings))
@@ -153,7 +153,7 @@ def _slim(findings: Findings) -> Remedy:
 
 
 def _slim_obstacle(subject: Subject) -> str:
-    """Why slim cannot take this model; empty where it can. One without a head gets one there."""
+    """Why slim cannot take this model; empty if it can. A model without a head gets one."""
     try:
         family_of(subject.model.config)
         if not subject.kind.endswith("Model"):
@@ -166,7 +166,9 @@ def _slim_obstacle(subject: Subject) -> str:
 def _attention(findings: Findings) -> Remedy:
     whole = findings.whole
     if whole is None:
-        return Remedy("other attention", "not measured", "no mechanism serves this model", "", "")
+        return Remedy(
+            "other attention", "not measured", "no mechanism can be used in this model", "", ""
+        )
     name = f"other attention ({whole.mechanism})"
     answers = SAME if whole.exact else "need training"
     effect = ratio_words(whole.measured, findings.disturbance)

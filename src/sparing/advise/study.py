@@ -1,6 +1,6 @@
 """Advice for one model on this machine: where its time goes, and what would make it faster.
 
-Not run by budget: ``sparing advise MODEL`` runs it, in one or two minutes for a small encoder.
+``sparing advise MODEL`` runs it, in one or two minutes for a small encoder.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ SHOWN_ROWS, MOST_LINES = 9, 40  # of a table, of the whole as text
 
 @dataclass(frozen=True)
 class Options:
-    """What advice is asked for.
+    """The options of advice.
 
-    ``tokens`` is the length to advise on (512, or all that the model reads, unless given);
-    ``mechanisms`` are those to look at, all when empty; ``lengths`` those of the crossover curves,
-    64 to 4,096 when empty; ``thread_count`` pins PyTorch's threads (None takes what PyTorch would);
-    ``engines`` exports the model and times it in ONNX Runtime, in float32 and INT8; ``quick``
-    halves the rounds and the time that they may take.
+    ``tokens`` is the length to advise on (by default 512, or the model's limit). ``mechanisms`` are
+    those to measure, all if empty. ``lengths`` are those of the crossover curves, 64 to 4,096 if
+    empty. ``thread_count`` pins PyTorch's threads (None: PyTorch's default). ``engines`` exports
+    the model and times it in ONNX Runtime, in float32 and INT8. ``quick`` halves the rounds and
+    their time.
     """
 
     tokens: int | None = None
@@ -91,14 +91,13 @@ class Options:
 class Advice:
     """What would make a model faster on this machine, and why.
 
-    ``recommendation`` says it in words, ``decision`` in one of five: keep dense, swap, drop
-    padding, change engine, undecided. ``remedies`` are all that there are, with their effects:
-    padding, ONNX Runtime, INT8, slim, and attention last. ``parts`` sum to the whole model's time;
-    ``mechanisms`` hold each core's ratio by length; ``whole`` the best mechanism's predicted and
-    measured effect; ``padding`` what pads cost on the texts given; ``engines`` the dense model in
-    ONNX Runtime. ``records`` hold every number. ``disturbance`` says what kept the machine busy
-    meanwhile, so that nothing is decided; empty where it was quiet. In a notebook it shows as
-    tables.
+    ``recommendation`` is the text; ``decision`` is one of five: keep dense, swap, drop padding,
+    change engine, undecided. ``remedies`` are all remedies with their effects: padding, ONNX
+    Runtime, INT8, slim, and attention last. ``parts`` sum to the whole model's time. ``mechanisms``
+    hold each core's ratio by length; ``whole`` is the predicted and measured effect of the best.
+    ``padding`` is the cost of pads on the given texts; ``engines`` is the dense model in ONNX
+    Runtime. ``records`` hold every number. ``disturbance`` is what kept the machine busy meanwhile:
+    then nothing is decided. A notebook shows tables.
     """
 
     model: str
@@ -137,7 +136,7 @@ class Advice:
             "largest_gain": self.largest_gain,
             "padding": None if self.padding is None else asdict(self.padding),
             "engines": asdict(self.engines),
-            "mechanisms": [_plain_candidate(each) for each in self.mechanisms],
+            "mechanisms": [_plain_candidate(candidate) for candidate in self.mechanisms],
             "whole_model": None if self.whole is None else _plain_whole(self.whole),
             "notes": list(self.notes),
             "machine": self.machine,
@@ -171,12 +170,12 @@ def run(
     output_dir: Path | None = None,
     on_progress: Progress = lambda fraction, text: None,
 ) -> Advice:
-    """Measure one model and say what to do.
+    """Measure one model and recommend what to do.
 
     ``model`` is a folder, a hub name, a built-in model (bert, vit: base size, random weights) or a
-    model itself, swapped or not; ``texts`` a file with one text a line, or the texts, which
-    ``tokenizer`` reads (the one beside the model unless given). Raises ``UsageError``,
-    ``DataError`` or ``CheckpointError`` for what cannot be read, before anything is measured.
+    model object, swapped or not. ``texts`` is a file with one text a line, or a list of texts.
+    ``tokenizer`` is by default the one in the model's folder. Raises ``UsageError``, ``DataError``
+    or ``CheckpointError`` for unreadable inputs, before anything is measured.
     """
     if output_dir is not None:
         _require_own(output_dir)
@@ -187,12 +186,14 @@ def run(
     chosen = candidates(subject, options.mechanisms)
     tokenised = None if lines is None else tokenise(subject, lines, tokens, tokenizer)
     with collected() as loads:
-        found, records, extra = _measure(subject, tokens, chosen, tokenised, options, on_progress)
+        findings, records, extra = _measure(
+            subject, tokens, chosen, tokenised, options, on_progress
+        )
     load = worst(loads)
     if load is not None:
-        found = replace(found, disturbance=load.disturbance)
+        findings = replace(findings, disturbance=load.disturbance)
         records.append(load.record())
-    advice = _advice(found, records, extra)
+    advice = _advice(findings, records, extra)
     if output_dir is not None:
         write(advice, output_dir)
     on_progress(1.0, "done")
@@ -207,7 +208,7 @@ def _measure(
     options: Options,
     on_progress: Progress,
 ) -> tuple[Findings, list[Record], list[str]]:
-    """All stages, one after the other: what was measured, its records, and notes."""
+    """All stages, one after the other: the findings, their records, and notes."""
     inputs, sizes = random_inputs(subject, options.batch, tokens), (tokens, options.batch)
     on_progress(0.05, "where the time goes")
     parts = measure_parts(subject, inputs, **options.timing("parts"))
@@ -215,29 +216,29 @@ def _measure(
     pace = parts.model.p50_ms / (tokens * options.batch)
     if texts is not None:
         on_progress(0.15, "padding on the texts")
-        padding, found = measure_padding(
+        padding, more = measure_padding(
             subject, texts, options.batch, ms_per_token=pace, **options.timing("padding")
         )
-        records += found
+        records += more
     engines = Engines()
     if options.engines:
         on_progress(0.3, "exporting to ONNX Runtime, in float32 and INT8")
         timing = options.timing("engines")
-        engines, found = measure_engines(subject, texts, *sizes, ms_per_token=pace, **timing)
-        records += found
+        engines, more = measure_engines(subject, texts, *sizes, ms_per_token=pace, **timing)
+        records += more
     records += _measure_curves(subject, chosen, tokens, options, on_progress)
     on_progress(0.9, "the whole model with the best mechanism")
     whole = _measure_best(subject, chosen, parts, inputs, tokens, options)
     records += whole_records(whole, *sizes) if whole is not None else []
-    extra, found = _measure_swapped(subject, inputs, tokens, options)
+    extra, more = _measure_swapped(subject, inputs, tokens, options)
     everything = Findings(subject, *sizes, parts, tuple(chosen), whole, padding, engines)
-    return everything, records + found, extra
+    return everything, records + more, extra
 
 
 def write(advice: Advice, folder: Path) -> None:
     """Leave ``records.jsonl`` and ``advice.json`` in a folder, each whole or not at all.
 
-    Raises ``UsageError`` for a folder that holds something else.
+    Raises ``UsageError`` for a folder with other files.
     """
     _require_own(folder)
     RecordLog(folder / RECORDS).replace(advice.records)
@@ -246,7 +247,7 @@ def write(advice: Advice, folder: Path) -> None:
 
 
 def _require_own(folder: Path) -> None:
-    """Refuse, before anything is measured, a folder that another run's files lie in."""
+    """Refuse a folder with the files of another run, before anything is measured."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
@@ -255,7 +256,9 @@ def _require_own(folder: Path) -> None:
     except OSError as error:
         raise UsageError(f"cannot write to {folder}: {error.strerror}") from error
     if names and "advice.json" not in names:
-        raise UsageError(f"{folder} holds something else than advice ({names[0]}); choose another")
+        raise UsageError(
+            f"{folder} has other files than advice ({names[0]}); choose another folder"
+        )
 
 
 def _measure_curves(
@@ -266,13 +269,13 @@ def _measure_curves(
     on_progress: Progress,
 ) -> list[Record]:
     lengths = sorted({*(options.lengths or LENGTHS), tokens})
-    total, done, found = sum(length + 512 for length in lengths), 0, []
+    total, done, records = sum(length + 512 for length in lengths), 0, []
     for length in lengths:
         on_progress(0.5 + 0.4 * done / total, f"attention cores at {length} tokens")
         timing = options.timing("curves")
-        found += measure_length(subject, chosen, length, options.batch, **timing)
+        records += measure_length(subject, chosen, length, options.batch, **timing)
         done += length + 512
-    return found + crossover_records(chosen, options.batch)
+    return records + crossover_records(chosen, options.batch)
 
 
 def _measure_best(
@@ -292,14 +295,14 @@ def _measure_best(
 def _measure_swapped(
     subject: Subject, inputs: dict[str, Any], tokens: int, options: Options
 ) -> tuple[list[str], list[Record]]:
-    """For a model that came swapped: what its swap does, as a note and records."""
+    """For a model that was given swapped: the effect of its swap, as a note and records."""
     if subject.as_given is None:
         return [], []
     timed = measure_as_given(subject, inputs, **options.timing("whole"))
     given = timed["as given"]
     note = (
-        "The model came swapped. Beside its dense self, as it came: "
-        f"{ratio_words(given.ratio, given.disturbance)}. All else here is about the dense one."
+        "The model was given swapped. Against its dense form it is: "
+        f"{ratio_words(given.ratio, given.disturbance)}. All other numbers are of the dense form."
     )
     return [note], latency_records(timed, "model", tokens, options.batch, "softmax")
 
@@ -333,19 +336,19 @@ def _advice(findings: Findings, records: list[Record], extra: list[str]) -> Advi
     )
 
 
-def _plain_candidate(each: Candidate) -> dict[str, Any]:
+def _plain_candidate(candidate: Candidate) -> dict[str, Any]:
     return {
-        "name": each.name,
-        "exact": each.exact,
-        "needs_training": not each.exact,
-        "can_serve": not each.obstacle,
-        "obstacle": each.obstacle,
-        "crossover_tokens": each.crossover,
-        "perhaps_from_tokens": each.earliest,
-        "longest_tokens": each.longest,
-        "ratios": {str(tokens): asdict(ratio) for tokens, ratio in each.curve.items()},
-        "disturbance": each.disturbance,
-        "skipped": {str(tokens): reason for tokens, reason in each.skipped.items()},
+        "name": candidate.name,
+        "exact": candidate.exact,
+        "needs_training": not candidate.exact,
+        "can_serve": not candidate.obstacle,
+        "obstacle": candidate.obstacle,
+        "crossover_tokens": candidate.crossover,
+        "perhaps_from_tokens": candidate.earliest,
+        "longest_tokens": candidate.longest,
+        "ratios": {str(tokens): asdict(ratio) for tokens, ratio in candidate.curve.items()},
+        "disturbance": candidate.disturbance,
+        "skipped": {str(tokens): reason for tokens, reason in candidate.skipped.items()},
     }
 
 

@@ -1,4 +1,4 @@
-"""The numbers that a recommendation rests on, as tables, and the notes below them."""
+"""The numbers behind a recommendation, as tables, and the notes below them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def tables(findings: Findings) -> tuple[Block, ...]:
     busy, padding, whole = findings.disturbance, findings.padding, findings.whole
     shown = [_remedies_table(findings), _parts_table(findings)]
     shown += [_padding_table(padding, busy)] if padding is not None else []
-    # where no layer can be swapped the notes say once why none can serve
+    # if no layer can be swapped, a note gives the reason once
     shown += [] if findings.subject.obstacle else [_mechanisms_table(findings)]
     shown += [_whole_table(whole, busy)] if whole is not None else []
     return tuple(shown)
@@ -95,25 +95,25 @@ def _mechanisms_table(findings: Findings) -> Block:
         Column(f"at {tokens:,} tokens", at_tokens),
         Column("faster from", crossover),
         Column("outputs", lambda c: "kept (exact)" if c.exact else "needs training"),
-        Column("can serve", lambda candidate: candidate.obstacle or "yes"),
+        Column("can be used", lambda candidate: candidate.obstacle or "yes"),
     ]
     causal = ", causal" if subject.causal else ""
     title = prose("mechanisms", subject=subject, batch=findings.batch, causal=causal)
     return table("mechanisms", title, "", findings.chosen, columns)
 
 
-def crossover(each: Candidate) -> str:
+def crossover(candidate: Candidate) -> str:
     """From which length on a core is faster, in words."""
-    if not each.curve:
+    if not candidate.curve:
         return "not measured"
-    if each.disturbance:
+    if candidate.disturbance:
         return "not decided"
-    if each.crossover is None:
-        perhaps = "" if each.earliest is None else f", perhaps from {each.earliest:,}"
-        return f"not up to {each.longest:,} tokens{perhaps}"
-    since = f"{each.crossover:,} tokens"
-    if each.earliest is not None and each.earliest < each.crossover:
-        since += f" (perhaps {each.earliest:,})"
+    if candidate.crossover is None:
+        perhaps = "" if candidate.earliest is None else f", perhaps from {candidate.earliest:,}"
+        return f"not up to {candidate.longest:,} tokens{perhaps}"
+    since = f"{candidate.crossover:,} tokens"
+    if candidate.earliest is not None and candidate.earliest < candidate.crossover:
+        since += f" (perhaps {candidate.earliest:,})"
     return since
 
 
@@ -129,16 +129,16 @@ def _whole_table(whole: WholeModel, busy: str) -> Block:
 
 
 def notes(findings: Findings, extra: Sequence[str]) -> tuple[str, ...]:
-    """What a reader must know to believe and use the numbers."""
+    """Notes on how to use the numbers, and their limits."""
     parts, padding, obstacle = findings.parts, findings.padding, findings.subject.obstacle
-    said = [*extra, *([prose("note-obstacle", obstacle=obstacle)] if obstacle else [])]
-    said += [] if parts.fused else [prose("note-not-fused")]
+    lines = [*extra, *([prose("note-obstacle", obstacle=obstacle)] if obstacle else [])]
+    lines += [] if parts.fused else [prose("note-not-fused")]
     if padding is not None and too_short(padding):
-        said.append(prose("note-short", tokens=findings.tokens, most=padding.p95_tokens))
+        lines.append(prose("note-short", tokens=findings.tokens, most=padding.p95_tokens))
     if padding is not None and MAXIMUM in padding.ratios and not findings.disturbance:
         slower = speed(padding.ratios[MAXIMUM])
-        said.append(prose("note-maximum", tokens=padding.tokens, speed=slower))
+        lines.append(prose("note-maximum", tokens=padding.tokens, speed=slower))
     explained, rounds = percent(parts.accounted.value), parts.model.ratio.count
     threads = count_of(parts.model.threads, "thread")
     rest = prose("note-explained", share=explained, threads=threads, rounds=rounds)
-    return (*said, prose("note-exact"), rest)
+    return (*lines, prose("note-exact"), rest)

@@ -53,9 +53,9 @@ PIPELINES = {"tokens": "text-classification", "image": "image-classification"}
 
 
 def model_card(run: Run, steps: Steps, source: str) -> str:
-    """What the model is, how good and how fast, and how to load it, as Markdown.
+    """The model, its scores, its speed and how to load it, as Markdown.
 
-    All scores are those of the whole test split. A table of times holds what was timed in turns.
+    All scores are those of the whole test split. A table of times holds forms timed in turns.
     """
     table, task, form = RecordTable(run.records()), steps.task, steps.served()
     model = Path(source).name
@@ -81,7 +81,7 @@ def model_card(run: Run, steps: Steps, source: str) -> str:
 
 
 def _head(table: RecordTable, task: Task, form: Form, source: str) -> str:
-    """The YAML head without its marks; what is not known is left out."""
+    """The YAML head without its marks; unknown values are left out."""
     results = [
         EvalResult(
             task_type=PIPELINES.get(task.kind, "other"),
@@ -108,7 +108,7 @@ def _head(table: RecordTable, task: Task, form: Form, source: str) -> str:
 
 
 def _is_hub_id(source: str) -> bool:
-    """Whether a model's source is "owner/name" on the hub, and no path of this machine."""
+    """Whether a model's source is "owner/name" on the hub, and not a path of this machine."""
     return bool(re.fullmatch(r"[\w.-]+/[\w.-]+", source)) and not (
         source.startswith(".") or expanded(source).exists()
     )
@@ -121,7 +121,7 @@ def _license(source: str) -> str | None:
         return None
     try:
         stated = (metadata_load(path) or {}).get("license")
-    except Exception:  # whatever stands there for YAML, it states no licence
+    except Exception:  # damaged YAML states no licence
         return None
     return stated if isinstance(stated, str) else None
 
@@ -137,7 +137,7 @@ def _exits(plan: Plan, classes: int) -> str:
 
 
 def _scores(table: RecordTable) -> Iterator[str]:
-    """Every arm's score on the whole test split; nothing before it was evaluated there."""
+    """Every model's score on the whole test split; empty before they were evaluated there."""
     scores = table.all("whole_score", judged=True)
     if not scores:
         return
@@ -188,29 +188,31 @@ def _speed_row(table: RecordTable, mean: Record) -> Row:
 
 
 def _guarantee(bound: Record) -> str:
-    """How often it answers otherwise than the dense model, and how that is known.
+    """The bound on answers that differ from the dense model's, with its evidence.
 
-    Rows that a threshold was chosen on bound only the rate that it was chosen for.
+    If the threshold was chosen on the same rows, they bound only the chosen rate.
     """
-    kept = bool(bound.labels.get("kept"))
-    at_most = float(str(bound.labels["epsilon"])) if kept else rounded_up(bound.value or 0.0, 3)
-    which = ", which its threshold was chosen on," if kept else ""
+    keeps_rate = bool(bound.labels.get("kept"))
+    at_most = (
+        float(str(bound.labels["epsilon"])) if keeps_rate else rounded_up(bound.value or 0.0, 3)
+    )
+    which = ", which its threshold was chosen on," if keeps_rate else ""
     return _bound("bound", bound, rate=f"{100 * at_most:g}%", which=which)
 
 
 def _bound(key: str, bound: Record, **values: object) -> str:
-    """A text about a bound, with its confidence and what it rests on."""
+    """A text about a bound, with its confidence and its counts."""
     sure, seen = f"{1 - float(str(bound.labels['delta'])):g}", bound.labels["disagreements"]
     return prose(key, sure=sure, seen=seen, count=bound.count, **values)
 
 
 def _int8_guarantee(table: RecordTable) -> Iterator[str]:
-    """What the INT8 form is and what it promises; nothing where there is none."""
+    """The INT8 form and its bound; empty without an INT8 form."""
     trial = table.find("int8_trial", arm=f"{OURS} int8", chosen=True)
     bound = table.find("int8_disagreement_bound")
     if trial is None or bound is None or bound.value is None:
         return
-    trained = ", distilled with its rounding" if trial.labels.get("trained") else ""
+    trained = ", distilled with INT8 rounding" if trial.labels.get("trained") else ""
     short = "" if trial.labels.get("good") else " It loses more than the floor allows."
     float32 = table.find("disagreement_bound", kept=True)
     seen = ", which its threshold was chosen on in float32," if float32 else ""
@@ -230,7 +232,7 @@ def _labels(task: Task) -> str:
 
 
 def _data(task: Task) -> str:
-    """Where the data is from; a path of this machine helps nobody elsewhere."""
+    """The source of the data; a path of this machine is not shown."""
     path = task.source.startswith(("/", "~", ".")) or os.path.exists(task.source)
     subset = " A subset of what was published." if task.subset else ""
     return f"{'Own files' if path else task.source}; licence: {task.licence}.{subset}"

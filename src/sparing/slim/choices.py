@@ -1,4 +1,4 @@
-"""The forms that a user can choose from: how fast each is, and whether it keeps the floor."""
+"""The forms that a user can choose from: speed, and whether a form keeps the floor."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class Choice:
     """One model in its fastest engine.
 
     ``speed`` is its speed over the fastest dense form in float32, None for that form itself.
-    ``kept`` is the share of the dense score that it keeps on the test split with its 90 %
-    interval, whose lower end is the one-sided 95 % bound, None where it was not scored. ``keeps``
-    says whether that reaches the floor. ``disturbance`` says why its time decides nothing.
+    ``kept_share`` is the share of the dense score that it keeps on the test split, None if it was
+    not scored. It has its 90 % interval: the lower end is the one-sided 95 % bound. ``keeps`` is
+    whether that bound reaches the floor. ``disturbance`` is why its time cannot be used, if so.
     """
 
     arm: str
     engine: str
     speed: Record | None
-    kept: Estimate | None
+    kept_share: Estimate | None
     keeps: Met
     disturbance: str = ""
 
@@ -42,16 +42,16 @@ def choices(records: RecordTable, batch: int, floor: float) -> list[Choice]:
 
 
 def recommended(listed: list[Choice]) -> Choice | None:
-    """The fastest of those that are shown to keep the floor: the dense form, if no other does.
+    """The fastest form that is shown to keep the floor: the dense form, if no other does.
 
-    None where nothing was timed, or the machine was busy while times were taken.
+    None if nothing was timed, or the machine was busy during timing.
     """
     if any(choice.disturbance for choice in listed):
         return None
     return next((choice for choice in listed if choice.keeps is True), None)
 
 
-def kept(records: RecordTable, arm: str) -> Estimate | None:
+def kept_share(records: RecordTable, arm: str) -> Estimate | None:
     """The share of the dense score that a model keeps on the whole test split."""
     score = next((r for r in records.all("whole_score", arm=arm) if r.labels.get("judged")), None)
     gap = next(
@@ -80,7 +80,7 @@ def _choice(records: RecordTable, arm: str, batch: int, floor: float) -> Choice 
     speed = max(speeds, key=lambda record: float(record.value or 0.0), default=None)
     if speed is None:
         return None
-    share = kept(records, arm)
+    share = kept_share(records, arm)
     goal = Goal("share of the dense score kept", floor, "share")
     keeps = goal.judge(share.value, share.interval).met if share else "undecided"
     return Choice(

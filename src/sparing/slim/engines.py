@@ -1,4 +1,4 @@
-"""The same model in every engine that is there: dense rivals, and plans of ours."""
+"""One model in every installed engine: the dense baseline, and plans of the adaptive model."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Engines:
     compiled: bool
 
     def example(self) -> dict[str, Tensor]:
-        """The two longest validation inputs, as a batch: of short ones no token may be left."""
+        """The two longest validation inputs, as a batch: short ones could lose all tokens."""
         held = self.task.validation
-        longest = sorted(range(len(held)), key=lambda place: -held.lengths[place])[:2]
-        batch = self.task.collate([held[place] for place in longest])
+        longest = sorted(range(len(held)), key=lambda index: -held.lengths[index])[:2]
+        batch = self.task.collate([held[index] for index in longest])
         batch.pop("labels")
         return batch
 
@@ -69,25 +69,25 @@ class Engines:
         """A plan in every engine; ``name`` is the folder of its exported files."""
         model.plan = plan
         frozen = freeze(model).eval()
-        found: Runs = {"eager": packed(frozen)}
+        runs: Runs = {"eager": packed(frozen)}
         if has_onnx():
             paths = self.exported(model, plan, name)
-            found["onnxruntime"] = logits_of(self.chain(paths, plan.threshold))
-        return found
+            runs["onnxruntime"] = logits_of(self.chain(paths, plan.threshold))
+        return runs
 
     def exported(self, model: AdaptiveClassifier, plan: Plan, name: str) -> list[Path]:
         """A plan's segments as files."""
         model.plan = plan
-        place = self.folder / name
-        shutil.rmtree(place, ignore_errors=True)
+        folder = self.folder / name
+        shutil.rmtree(folder, ignore_errors=True)
         return export_chain(
-            segments(model), self.example(), place, threshold=plan.threshold, longest=self.longest
+            segments(model), self.example(), folder, threshold=plan.threshold, longest=self.longest
         )
 
     def drop(self) -> None:
-        """Remove every exported file: what a finished run serves is in its model's folder.
+        """Remove every exported file: the served files are in the folder of the model.
 
-        Files of another kind, links and folders that are not empty afterwards stay.
+        Other files, links, and folders that are not empty afterwards are kept.
         """
         if self.folder.is_symlink() or not self.folder.is_dir():
             return
@@ -103,11 +103,11 @@ class Engines:
 
     @property
     def longest(self) -> int | None:
-        """The most tokens that the task's model takes."""
+        """The most tokens that the task's model reads."""
         return self.task.tokens if self.task.kind == "tokens" else None
 
     def chain(self, parts: Any, threshold: float = 1.0) -> Chain:
-        """Segments, files or modules, that run one after the other."""
+        """A chain of segments (files or modules), one after the other."""
         return Chain(parts, threshold, thread_count=self.thread_count, longest=self.longest)
 
 

@@ -1,4 +1,4 @@
-"""Training at fixed width, once a plan is chosen: in float32, or for INT8 (dense too)."""
+"""Fine-tuning at fixed width, once a plan is chosen: in float32, or for INT8 (dense too)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sparing.transfer.opening import open_model
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-# The model is near its goal already: half the rate that it was distilled with.
+# The model is nearly trained: half the learning rate of distillation.
 RATE_SHARE = 0.5
 
 
@@ -31,61 +31,63 @@ def train_slim(
     models: Models,
     model: AdaptiveClassifier,
     plan: Plan,
-    place: Path,
+    folder: Path,
     epochs: int,
     rate: float | None = None,
     *,
     rounded: bool,
 ) -> TrainResult:
-    """Freeze a plan of ``model``, so that its widths are final, and distil what is left.
+    """Freeze a plan of ``model``, so that its widths are final, and distil the rest.
 
-    All its exits learn; embeddings, which cost no arithmetic, stay as they are. A training that
-    ``place`` holds already goes on, or is read back. ``rate`` is the learning rate, half of that of
-    distillation unless given. ``rounded``, it imitates INT8 all the while.
+    All its exits are trained; embeddings cost no FLOPs and are not. A training in ``folder`` is
+    continued, or read back if it has ended. ``rate`` is the learning rate, by default half of that
+    of distillation. With ``rounded`` the training imitates INT8.
     """
     drop_nothing(model.config)
     frozen = freeze(model, plan)
     whole = Draw((1.0,), (1.0,), (plan.tokens_kept,), plan.tokens_after)
-    objective: Objective = ElasticLoss(models.rival(), FOLLOW, whole, models.seed)
+    objective: Objective = ElasticLoss(models.baseline(), FOLLOW, whole, models.seed)
     if rounded:
         objective = Int8Loss(objective)
     frozen.embeddings.requires_grad_(False)
-    return _train(models, frozen, objective, place, epochs, rate)
+    return _train(models, frozen, objective, folder, epochs, rate)
 
 
-def train_dense(models: Models, place: Path, epochs: int, rate: float | None = None) -> TrainResult:
-    """The same for the dense rival, which follows its own float32 form for as many steps."""
-    rival = models.rival()
-    model = without_dropout(rival)
-    if model is rival:
-        model = copy.deepcopy(rival)
+def train_dense(
+    models: Models, folder: Path, epochs: int, rate: float | None = None
+) -> TrainResult:
+    """Train the dense baseline for INT8: it follows its float32 form for as many steps."""
+    baseline = models.baseline()
+    model = without_dropout(baseline)
+    if model is baseline:
+        model = copy.deepcopy(baseline)
     model.base_model.embeddings.requires_grad_(False)
-    objective = Int8Loss(TeacherLoss(rival, FOLLOW))
-    return _train(models, model, objective, place, epochs, rate)
+    objective = Int8Loss(TeacherLoss(baseline, FOLLOW))
+    return _train(models, model, objective, folder, epochs, rate)
 
 
-def trained_slim(place: Path) -> AdaptiveClassifier:
-    """What ``train_slim`` left: plain float32, ready to be exported and quantised."""
-    model = open_model(str(_finished(place)))
+def trained_slim(folder: Path) -> AdaptiveClassifier:
+    """The result of ``train_slim``: plain float32, ready to be exported and quantised."""
+    model = open_model(str(_finished(folder)))
     assert isinstance(model, AdaptiveClassifier)
     model.eval()
     return model
 
 
-def trained_dense(place: Path) -> PreTrainedModel:
-    """What ``train_dense`` left."""
-    return require_classifier(open_model(str(_finished(place)))).eval()
+def trained_dense(folder: Path) -> PreTrainedModel:
+    """The result of ``train_dense``."""
+    return require_classifier(open_model(str(_finished(folder)))).eval()
 
 
 def _train(
     models: Models,
     model: PreTrainedModel,
     objective: Objective,
-    place: Path,
+    folder: Path,
     epochs: int,
     rate: float | None,
 ) -> TrainResult:
-    """No dropout: the model is near its goal, and few steps are left."""
+    """Train without dropout: the model is nearly trained, and there are few steps."""
     recipe = replace(
         models.recipe,
         epochs=epochs,
@@ -97,12 +99,12 @@ def _train(
         model,
         models.taught_on,
         recipe,
-        output_dir=place,
+        output_dir=folder,
         objective=objective,
     )
 
 
-def _finished(place: Path) -> Path:
-    if not (place / "result.json").is_file():
-        raise UsageError(f"the {place.name} model of this run has not been trained to its end yet")
-    return place
+def _finished(folder: Path) -> Path:
+    if not (folder / "result.json").is_file():
+        raise UsageError(f"the {folder.name} model of this run has not been trained to its end yet")
+    return folder

@@ -1,4 +1,4 @@
-"""The chosen plan in INT8: which settings keep the answers, and what that is worth beside dense."""
+"""The chosen plan in INT8: the settings that keep the floor, and the speed over dense INT8."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ SENSITIVITY_BATCH = 32
 SAMPLE = 60
 FLOAT32 = "float32"
 UNTIMED = SpeedUp(1.0, None, 0)
-# All forms are timed in turns, round by round: what a minute does to one it does to all.
+# All forms are timed in turns, round by round: a disturbance affects all of them alike.
 ROUNDS = 5
-# A form that takes at most 5 % more time than the fastest is as fast, for what it is worth.
+# A form that takes at most 5 % more time than the fastest counts as equally fast.
 ALIKE = 1.05
 
 
@@ -47,32 +47,32 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A source in INT8: how fast against its arm's float32 form, and how good.
+    """A source in INT8: its speed over the arm's float32 form, and its score.
 
-    ``own`` is the score of that form. ``good`` when what it loses is within the floor, or beyond it
-    by no more than one standard error of the paired difference. ``slower`` when it surely takes
-    over 5 % more time than the fastest good one, by the interval of the two in the same rounds.
+    ``float32_score`` is the score of that form. ``good``: the loss is within the floor, or beyond
+    it by at most one standard error of the paired difference. ``slower``: the whole interval of
+    the paired times is over 5 % more time than the fastest good one.
     """
 
     source: Source
     settings: Int8Settings
     paths: list[Path]
     gain: SpeedUp
-    own: float
+    float32_score: float
     score: float
     good: bool
     slower: bool = False
 
     @property
     def folder(self) -> Path:
-        """Where its segments are."""
+        """The folder of its segments."""
         return self.paths[0].parent
 
     @property
     def preference(self) -> tuple[float, bool, int, int]:
-        """What decides where time does not: the best score first, then the simplest form.
+        """The order of equally fast forms: the best score first, then the simplest form.
 
-        Simple is what was not trained anew, keeps fewer layers in float32, and shares more scales.
+        Simpler: not trained for INT8, fewer layers in float32, more shared scales.
         """
         settings = self.settings
         layers, scales = len(settings.float32_layers), SCALES.index(settings.scales)
@@ -80,7 +80,7 @@ class Trial:
 
 
 def int8_cells(steps: Steps) -> list[Cell]:
-    """Training for INT8, slim and dense alike, where ``epochs`` are wanted; then the choice."""
+    """Training for INT8, slim and dense alike, if ``int8_epochs`` is set; then the choice."""
     models, epochs = steps.models, steps.options.int8_epochs
 
     def ours() -> list[Record]:
@@ -118,27 +118,27 @@ def int8_plan(steps: Steps) -> list[Record]:
 
 
 def best_trial(trials: Sequence[Trial]) -> Trial:
-    """Of the good ones that are not surely slower than the fastest the best, then the simplest.
+    """The best, then simplest, of the good trials that are not clearly slower than the fastest.
 
-    Where none is good enough, of all. Scores and forms do not change from run to run as times do,
-    so that two runs keep the same form unless one of them shows it to be slower.
+    If none is good, all trials compete. Times differ between runs, scores hardly do. So two runs
+    keep the same form unless one of them shows it to be slower.
     """
     return min(alike_trials(trials) or trials, key=lambda trial: trial.preference)
 
 
 def alike_trials(trials: Sequence[Trial]) -> list[Trial]:
-    """The good ones that time does not tell from the fastest of them."""
+    """The good trials that are not clearly slower than the fastest of them."""
     return [trial for trial in trials if trial.good and not trial.slower]
 
 
 def int8_folder(steps: Steps) -> Path | None:
-    """The folder of slim's chosen INT8 form, a chain; None where there is none any more."""
+    """The folder of slim's chosen INT8 form, a chain; None if there is none."""
     folders = [steps.engines.folder / form.folder for form in steps.state.int8 if form.arm == OURS]
     return next((folder for folder in folders if folder.is_dir()), None)
 
 
 def int8_runs(steps: Steps) -> Runs:
-    """The INT8 forms that were chosen, by arm; none where INT8 was not tried."""
+    """The chosen INT8 forms, by arm; empty if INT8 was not tried."""
     runs: Runs = {}
     for form in steps.state.int8:
         threshold = steps.served().plan.threshold if form.arm == OURS else 1.0
@@ -168,7 +168,7 @@ def _dense_sources(steps: Steps) -> list[Source]:
     engines = steps.engines
     path = engines.folder / "dense" / "dense.onnx"
     if not path.is_file():
-        export_onnx(dense_segment(steps.models.rival()).eval(), engines.example(), path)
+        export_onnx(dense_segment(steps.models.baseline()).eval(), engines.example(), path)
     sources = [Source([path], 1.0)]
     if _is_trained(steps, DENSE):
         segment = dense_segment(trained_dense(_trained_path(steps, DENSE))).eval()
@@ -193,8 +193,10 @@ def _trials(steps: Steps, arm: str, sources: list[Source]) -> list[Trial]:
     examples = steps.parts[0]
     inputs = sample(steps, examples, SAMPLE)
     float32 = steps.engines.chain(sources[0].paths, sources[0].threshold)
-    own = logits_one_by_one(steps, logits_of(float32), examples)
-    pairs = [(source, each) for source in sources for each in _candidates(steps, source.paths)]
+    float32_logits = logits_one_by_one(steps, logits_of(float32), examples)
+    pairs = [
+        (source, settings) for source in sources for settings in _candidates(steps, source.paths)
+    ]
     trials = []
     calls: Runs = {FLOAT32: logits_of(float32)}
     for number, (source, settings) in enumerate(pairs):
@@ -202,24 +204,26 @@ def _trials(steps: Steps, arm: str, sources: list[Source]) -> list[Trial]:
         paths = quantise(source.paths, folder, settings)
         chain = steps.engines.chain(paths, source.threshold)
         logits = logits_one_by_one(steps, logits_of(chain), examples)
-        judged = good_enough(steps.task.metric, logits, own, examples.labels, steps.options.floor)
+        scored = good_enough(
+            steps.task.metric, logits, float32_logits, examples.labels, steps.options.floor
+        )
         calls[folder.name] = logits_of(chain)
-        trials.append(Trial(source, settings, paths, UNTIMED, *judged))
+        trials.append(Trial(source, settings, paths, UNTIMED, *scored))
     times = time_inputs(calls, inputs, rounds=ROUNDS, threads=steps.engines.thread_count)
     return with_times(trials, times)
 
 
 def with_times(trials: Sequence[Trial], times: Mapping[str, InputTimes[Any]]) -> list[Trial]:
-    """The trials with their speeds, by the names of their folders, and which are surely slower.
+    """The trials with their speeds, by the names of their folders, and which are clearly slower.
 
-    None is where the machine was busy: such times tell no form from another.
+    No trial counts as slower if the machine was busy.
     """
     names = [trial.folder.name for trial in trials]
     gains = [speed_up(times[name], times[FLOAT32]) for name in names]
     good = [name for name, trial in zip(names, trials, strict=True) if trial.good]
     top = fastest(times, good) if good else ""
     slower = [
-        bool(top) and name != top and _surely_slower(times[name], times[top]) for name in names
+        bool(top) and name != top and _clearly_slower(times[name], times[top]) for name in names
     ]
     return [
         replace(trial, gain=gain, slower=behind)
@@ -227,7 +231,7 @@ def with_times(trials: Sequence[Trial], times: Mapping[str, InputTimes[Any]]) ->
     ]
 
 
-def _surely_slower(times: InputTimes[Any], top: InputTimes[Any]) -> bool:
+def _clearly_slower(times: InputTimes[Any], top: InputTimes[Any]) -> bool:
     if times.load is not None and times.load.disturbance:
         return False
     behind = speed_up(top, times)
@@ -235,13 +239,13 @@ def _surely_slower(times: InputTimes[Any], top: InputTimes[Any]) -> bool:
 
 
 def _trial_record(arm: str, trial: Trial, chosen: bool, alike: int) -> Record:
-    """``alike`` counts the good forms of the arm that time does not tell from the fastest."""
+    """``alike`` counts the good forms of the arm that are not clearly slower than the fastest."""
     labels: dict[str, Label] = {
         "arm": f"{arm} int8",
         "settings": str(trial.settings),
         "trained": trial.source.trained,
         "score": trial.score,
-        "float32_score": trial.own,
+        "float32_score": trial.float32_score,
         "folder": trial.folder.name,
         "good": trial.good,
         "slower": trial.slower,
@@ -253,18 +257,18 @@ def _trial_record(arm: str, trial: Trial, chosen: bool, alike: int) -> Record:
 
 
 def _candidates(steps: Steps, paths: list[Path]) -> list[Int8Settings]:
-    """Every way to share scales, and per channel with the most sensitive layers in float32."""
-    found = [Int8Settings(scales) for scales in SCALES]  # type: ignore[arg-type]
+    """All ways to share scales, and per channel with the most sensitive layers in float32."""
+    plain = [Int8Settings(scales) for scales in SCALES]  # type: ignore[arg-type]
     batch = next(iter(inputs_of(steps.task, steps.parts[0], SENSITIVITY_BATCH)))[1]
     order = sensitivities(paths, batch, steps.engines.folder / "sensitivities")
     names = [name for name, _ in order]
-    return [*found, *(Int8Settings("channel", None, tuple(names[:count])) for count in SENSITIVE)]
+    return [*plain, *(Int8Settings("channel", None, tuple(names[:count])) for count in SENSITIVE)]
 
 
 def _verify(steps: Steps, chosen: dict[str, Trial], plain: dict[str, Source]) -> list[Record]:
-    """Dense and ours, float32 and INT8, on the same test inputs one by one.
+    """Dense and slim, float32 and INT8, on the same test inputs one by one.
 
-    Dense runs in PyTorch's own INT8 too, the form that most users know.
+    Dense also runs in PyTorch's INT8, which many users use.
     """
     forms = {
         f"{arm} onnxruntime": steps.engines.chain(form.paths, form.threshold)
@@ -274,7 +278,7 @@ def _verify(steps: Steps, chosen: dict[str, Trial], plain: dict[str, Source]) ->
         f"{arm} int8 onnxruntime": steps.engines.chain(form.paths, form.source.threshold)
         for arm, form in chosen.items()
     }
-    eager = quantise_module(dense_segment(steps.models.rival()).eval())
+    eager = quantise_module(dense_segment(steps.models.baseline()).eval())
     int8[f"{DENSE} int8 torch.ao"] = steps.engines.chain([eager], 1.0)
     runs = {name: logits_of(chain) for name, chain in (forms | int8).items()}
     for name, run in steps.dense_runs().items():
@@ -290,20 +294,20 @@ def _verify(steps: Steps, chosen: dict[str, Trial], plain: dict[str, Source]) ->
         pair, taken = (logits[name], logits[reference]), times[name]
         metric = steps.task.metric
         records += records_of(metric, taken, times[reference], pair, truth, labels)
-    rival = fastest(times, [name for name in int8 if name.startswith(DENSE)])
+    baseline = fastest(times, [name for name in int8 if name.startswith(DENSE)])
     labels = {"arm": f"{OURS} int8", "engine": "onnxruntime", "batch": 1}
-    labels["against"] = rival.rpartition(" ")[2]
+    labels["against"] = baseline.rpartition(" ")[2]
     ours = times[f"{OURS} int8 onnxruntime"]
-    return [*records, speed_record("int8_speed_up", ours, times[rival], labels)]
+    return [*records, speed_record("int8_speed_up", ours, times[baseline], labels)]
 
 
 def _bound(steps: Steps, chosen: Trial) -> list[Record]:
-    """How often the INT8 form may answer otherwise than the dense model in float32.
+    """The bound on answers of the INT8 form that differ from dense float32.
 
-    It is judged on the second half of validation, which had no part in choosing it.
+    It is evaluated on the second half of validation, which was not used for the choice.
     """
     held = steps.parts[1]
-    dense = steps.engines.chain([dense_segment(steps.models.rival()).eval()], 1.0)
+    dense = steps.engines.chain([dense_segment(steps.models.baseline()).eval()], 1.0)
     ours = steps.engines.chain(chosen.paths, chosen.source.threshold)
     both = (logits_of(dense), logits_of(ours))
     answers = [logits_one_by_one(steps, run, held).argmax(-1) for run in both]

@@ -1,4 +1,4 @@
-"""What each form of a run needs at its peak: dense and ours, engine by engine."""
+"""Peak memory of each form of a run: dense and slim, engine by engine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Form:
     """One model in one engine, as files that a fresh process can open.
 
     ``paths`` are a saved model's folder ("eager", "compiled"), or exported segments in their order
-    ("onnxruntime"), between which inputs leave above ``threshold``.
+    ("onnxruntime"), between which inputs exit above ``threshold``.
     """
 
     arm: str
@@ -47,7 +47,7 @@ class Form:
 
     @property
     def weight_bytes(self) -> int:
-        """What its weights take on disk, which is what they take in memory."""
+        """Bytes of its weights on disk, which are those in memory."""
         files = [path / "model.safetensors" if path.is_dir() else path for path in self.paths]
         return sum(path.stat().st_size for path in files)
 
@@ -63,11 +63,11 @@ def form_peaks(
 ) -> list[Record]:
     """The peak of every form that ``Engines`` builds, on one batch, each in a fresh process.
 
-    ``exported`` names the folder of ``Engines.ours`` that holds the plan's files; what has not been
-    exported is not measured in ONNX Runtime. Records are those of ``peaks``.
+    ``exported`` names the folder of ``Engines.ours`` that holds the plan's files; a form that is
+    not exported is not measured in ONNX Runtime. Records are those of ``peaks``.
     """
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
         write_pretrained(dense, folder / "dense")
         write_pretrained(freeze(ours, plan), folder / "ours")
         forms = [Form("dense", "eager", (folder / "dense",))]
@@ -88,7 +88,7 @@ def memory_of(steps: Steps, batch: int) -> list[Record]:
     """The peak of every form on the longest test batch, from files that are exported already."""
     _, inputs = inputs_of(steps.task, steps.task.test, batch)[-1]
     plan = steps.served().plan
-    return form_peaks(steps.engines, steps.models.rival(), steps.model(), plan, inputs)
+    return form_peaks(steps.engines, steps.models.baseline(), steps.model(), plan, inputs)
 
 
 def _number(path: Path) -> int:
@@ -103,13 +103,13 @@ def peaks(
     The peak is what the call adds to the loaded model (see ``peak_memory``). Labels are arm,
     engine, batch and, for texts, tokens.
     """
-    found = []
+    records = []
     first = next(iter(inputs.values()))
     size: dict[str, Label] = {"batch": first.shape[0]}
     if first.ndim == 2:
         size["tokens"] = first.shape[1]
-    with tempfile.TemporaryDirectory() as place:
-        held = Path(place) / "inputs.safetensors"
+    with tempfile.TemporaryDirectory() as scratch:
+        held = Path(scratch) / "inputs.safetensors"
         save_file({name: value.contiguous() for name, value in inputs.items()}, held)
         for form in forms:
             arguments = {
@@ -121,17 +121,17 @@ def peaks(
             }
             peak = peak_memory(PROBE, arguments, threads=thread_count)
             labels: dict[str, Label] = {"arm": form.arm, "engine": form.engine, **size}
-            found += [
+            records += [
                 Record("peak_bytes", peak.bytes, "bytes", "measured", labels),
                 Record("weight_bytes", form.weight_bytes, "bytes", "measured", labels),
             ]
-    return found
+    return records
 
 
 def call_of(
     engine: Engine, paths: Sequence[str], threshold: float, inputs: str, thread_count: int
 ) -> Callable[[], object]:
-    """For a process of its own: a form's call, after a small one that loads what any call loads."""
+    """A form's call in its own process, after a small warm-up call that loads the libraries."""
     given = load_file(inputs)
     run = _opened(engine, [Path(path) for path in paths], threshold, given, thread_count)
     run({name: _small(value) for name, value in given.items()})

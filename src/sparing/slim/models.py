@@ -42,13 +42,13 @@ SURE = "with-confidence"
 
 @dataclass(frozen=True, eq=False)
 class Models:
-    """Where the models of a run lie and how they are made; each is made once and then read.
+    """The models of a run: each is made once and then read from its folder.
 
-    ``source`` is the user's model, a name of ours or a path; it is never written to. ``head_dims``
-    is the share of every head's coordinates that is kept, ``choose_on`` the split that plans are
-    chosen and calibrated on; without ``attention_dropout`` no model is trained with any.
-    ``polish_epochs`` are those that the chosen plan is trained on alone; the rivals get as many.
-    ``taught`` is the task that ours is distilled on, where that has more texts, without labels.
+    ``source`` is the user's model, a built-in name or a path; it is never written to. ``head_dims``
+    is the share of every head's coordinates that is kept. ``choose_on`` is the split that plans are
+    chosen and calibrated on. Without ``attention_dropout`` no model is trained with any.
+    ``polish_epochs`` are the epochs of fine-tuning at fixed width; the baselines get as many.
+    ``taught`` is the task with more texts, without labels, for distillation, if there is one.
     """
 
     source: str
@@ -66,9 +66,9 @@ class Models:
 
     @cached_property
     def shown(self) -> Task:
-        """The task without what calibration is held on: a training may keep its best epoch.
+        """The task without the calibration rows, so that a training may keep its best epoch.
 
-        Its validation is the half that plans are chosen on, where that is the split of both.
+        If plans are chosen on validation, its validation is the half for choosing.
         """
         if self.choose_on != "validation":
             return self.task
@@ -76,23 +76,23 @@ class Models:
 
     @cached_property
     def taught_on(self) -> Task:
-        """What ours is distilled on: with the texts without labels, where there are any."""
+        """The task for distillation: with the texts without labels, if there are any."""
         more = self.taught or self.task
         return replace(more, validation=self.shown.validation)
 
     @cached_property
     def fine_tuned(self) -> bool:
-        """Whether the source answers the task already, so that it is the dense model as it is."""
+        """Whether the source is already a classifier for the task: then it is the dense model."""
         if self.source in names():
             return False
-        own = self.own_classes == self.task.classes
-        if own:
+        same_classes = self.own_classes == self.task.classes
+        if same_classes:
             require_order(configuration(self.source).get("id2label"), self.task.labels, self.source)
-        return own
+        return same_classes
 
     @cached_property
     def own_classes(self) -> int:
-        """How many classes the source tells apart; 0 where it is no classifier yet."""
+        """The number of classes of the source; 0 if it is not a classifier."""
         if self.source in names() or not is_classifier(self.source):
             return 0
         # transformers leaves num_labels out of the file and writes the names of the classes
@@ -100,7 +100,7 @@ class Models:
 
     @property
     def new_head(self) -> str:
-        """What is said where the source has other classes than the task; else empty."""
+        """A note if the source has other classes than the task; else empty."""
         if not self.own_classes or self.fine_tuned:
             return ""
         return (
@@ -109,7 +109,7 @@ class Models:
         )
 
     def require_source(self) -> None:
-        """Raise ``UsageError`` or ``Unsupported`` for a source that cannot be made faster here."""
+        """Raise ``UsageError`` or ``Unsupported`` for a source that slim does not support."""
         require_kind(self.source, self.task)
         self.shape  # noqa: B018  # opens the source and checks it
 
@@ -117,8 +117,8 @@ class Models:
     def shape(self) -> Shape:
         """The sizes of the dense model; raises what ``require_source`` raises."""
         with generators_kept():
-            own = self.fine_tuned
-            model = open_model(self.source) if own else build_model(self.source, self.task)
+            fine_tuned = self.fine_tuned
+            model = open_model(self.source) if fine_tuned else build_model(self.source, self.task)
         require_reads(require_classifier(model), self.task, self.source)
         return shape_of(image_config(model.config))
 
@@ -126,14 +126,14 @@ class Models:
         """The dense model; raises ``UsageError`` before it has been trained."""
         if self.fine_tuned:
             given = require_classifier(open_model(self.source)).float()
-            return self._as_asked(given).eval()
+            return self._with_attention_dropout(given).eval()
         return require_classifier(open_model(str(self._trained("dense")))).eval()
 
-    def rival(self) -> PreTrainedModel:
-        """What ours is held against: the dense model, trained on as long as ours where asked.
+    def baseline(self) -> PreTrainedModel:
+        """The dense baseline: the dense model, or the one trained longer (``continue_dense``).
 
-        Of the two it is the one with the better score on the inputs that plans are chosen on: more
-        training may also harm, and the validation rows need not be like the test's.
+        The one with the better score on the inputs that plans are chosen on is taken: more training
+        may also harm.
         """
         if not (self.folder / "models" / "dense-continued" / "result.json").is_file():
             return self.dense()
@@ -141,14 +141,14 @@ class Models:
 
     @cached_property
     def _longer_is_better(self) -> bool:
-        """Asked once a process: many steps want the rival."""
+        """Cached: many steps use the baseline."""
         task = replace(self.task, validation=halves(self.task.split(self.choose_on))[0])
         models = (self.dense(), self._longer())
         before, after = (evaluate(model, task, "validation") for model in models)
         return after.score > before.score
 
     def _longer(self) -> PreTrainedModel:
-        """The dense model, trained on."""
+        """The dense model, trained longer."""
         return require_classifier(open_model(str(self._trained("dense-continued")))).eval()
 
     def adaptive(self) -> AdaptiveClassifier:
@@ -168,31 +168,30 @@ class Models:
 
     @property
     def whole_recipe(self) -> Recipe:
-        """For the baselines: as long as slim's model is distilled and fine-tuned together."""
+        """The baselines' recipe: as many epochs as distillation and fine-tuning together."""
         return replace(self.recipe, epochs=self.recipe.epochs + self.polish_epochs)
 
     def train_dense(self) -> TrainResult | None:
-        """Fine-tune the source where it does not answer the task yet."""
+        """Fine-tune the source if it is not a classifier for the task yet."""
         if self.fine_tuned:
             return None
-        model = self._as_asked(build_model(self.source, self.task, seed=self.seed))
+        model = self._with_attention_dropout(build_model(self.source, self.task, seed=self.seed))
         require_classifier(model)
-        place = self.folder / "models" / "dense"
-        return train(model, self.shown, self.dense_recipe, output_dir=place)
+        folder = self.folder / "models" / "dense"
+        return train(model, self.shown, self.dense_recipe, output_dir=folder)
 
     def continue_dense(self) -> TrainResult:
-        """Train the dense model on as long as ours, so that the rival is no weaker."""
-        place = self.folder / "models" / "dense-continued"
+        """Train the dense model as long as slim, so that the baseline is not weaker."""
+        folder = self.folder / "models" / "dense-continued"
         rate = self.dense_recipe.learning_rate
         recipe = replace(self.whole_recipe, learning_rate=rate)
-        return train(self.dense(), self.shown, recipe, output_dir=place)
+        return train(self.dense(), self.shown, recipe, output_dir=folder)
 
     def train_adaptive(self) -> TrainResult:
-        """Order by importance, then distil with plans drawn anew for every batch.
+        """Order by importance, then distil with plans sampled anew for every batch.
 
-        It begins as the dense model and follows the rival, the better one where that was trained
-        on, so that both have seen as many examples. Embeddings stay as they are: they cost no
-        arithmetic, so nothing is to be gained there.
+        It starts as the dense model and is distilled from the baseline. Embeddings are not trained:
+        they cost no FLOPs.
         """
         dense = self.dense()
         model = self.ordered(dense)
@@ -223,7 +222,7 @@ class Models:
             self.taught_on,
             replace(recipe, distillation=FOLLOW),
             output_dir=self.folder / "models" / name,
-            objective=ElasticLoss(self.rival(), FOLLOW, draw, self.seed),
+            objective=ElasticLoss(self.baseline(), FOLLOW, draw, self.seed),
         )
 
     def ordered(
@@ -243,40 +242,40 @@ class Models:
         inputs = ({n: value for n, value in batch.items() if n != "labels"} for batch in batches)
         return narrow_heads(model, inputs, query_dim=dim, value_dim=dim)
 
-    def _as_asked(self, model: PreTrainedModel) -> PreTrainedModel:
+    def _with_attention_dropout(self, model: PreTrainedModel) -> PreTrainedModel:
         """The model with or without attention dropout; only training differs."""
         return model if self.attention_dropout else without_dropout(model, hidden=False)
 
     def _trained(self, name: str) -> Path:
-        place = self.folder / "models" / name
-        if not (place / "result.json").is_file():
+        folder = self.folder / "models" / name
+        if not (folder / "result.json").is_file():
             raise UsageError(f"the {name} model of this run has not been trained to its end yet")
-        return place
+        return folder
 
 
 def recipes(
     task: str, source: str, dense_epochs: int, epochs: int, seed: int, batch_size: int = 0
 ) -> tuple[Recipe, Recipe]:
-    """How the dense model is fine-tuned and how the adaptive one is distilled.
+    """The recipes of fine-tuning the dense model and of distilling the adaptive one.
 
-    Counts of 0 are replaced: a model trained from nothing is distilled twice as long as it was
-    trained, a pretrained one in two epochs; what was chosen is polished after that.
+    Counts of 0 are replaced: a model trained from scratch is distilled twice as long as it was
+    trained, a pretrained one for two epochs; the chosen plan is then fine-tuned at fixed width.
     """
     pretrained = source not in names()
     dense = default_recipe(task, pretrained=pretrained)
     dense = replace(dense, epochs=dense_epochs or dense.epochs, seed=seed)
     dense = replace(dense, batch_size=batch_size or dense.batch_size)
-    own = 2 if pretrained else 2 * dense.epochs
+    default_epochs = 2 if pretrained else 2 * dense.epochs
     rate = 1e-4 if pretrained else dense.learning_rate
-    ours = replace(dense, epochs=epochs or own, learning_rate=rate, patience=None)
+    ours = replace(dense, epochs=epochs or default_epochs, learning_rate=rate, patience=None)
     return dense, ours
 
 
 def halves(examples: Examples) -> tuple[Examples, Examples]:
-    """A held-out split in two: one to choose plans on, one to calibrate what was chosen.
+    """A held-out split in two: one to choose plans on, one to calibrate the choice.
 
-    Drawn, for files in which classes or pairs of a kind take turns; and the same rows whatever the
-    seed of a model. They stay in their order.
+    The halves are sampled, as classes may alternate in a file. They do not depend on the seed of a
+    model and keep the order of the rows.
     """
     drawn = np.random.default_rng(0).permutation(len(examples)).tolist()
     middle = (len(drawn) + 1) // 2
@@ -284,14 +283,14 @@ def halves(examples: Examples) -> tuple[Examples, Examples]:
 
 
 def inputs_of(task: Task, examples: Examples, batch: int) -> list[tuple[list[int], dict[str, Any]]]:
-    """Every example once, in batches of like length as they are served: indices and inputs."""
+    """Every example once, in batches of similar length: indices and inputs."""
     order = sorted(range(len(examples)), key=lambda index: (examples.lengths[index], index))
-    found = []
+    batches = []
     for part in _parts(order, batch):
         inputs = task.collate([examples[index] for index in part])
         inputs.pop("labels")
-        found.append((part, inputs))
-    return found
+        batches.append((part, inputs))
+    return batches
 
 
 def _parts(indices: list[int], size: int) -> list[list[int]]:

@@ -22,7 +22,7 @@ LONG_SHARES = (1.0, 0.7, 0.5)
 
 @dataclass(frozen=True)
 class Options:
-    """What is wanted of a slim model, and how much work it may take.
+    """The target of a slim model, its training, and its measurements.
 
     ``--set NAME=VALUE`` and ``sparing.slim(model, task, NAME=VALUE)`` set these fields.
     """
@@ -42,7 +42,7 @@ class Options:
     speed: Positive = 2.0
     # The share of the dense score to keep.
     floor: Annotated[float, within(0, 1, ends="(]")] = 0.995
-    # The share of answers that may differ from the dense model's; 0 takes what comes and bounds it.
+    # The share of answers that may differ from the dense model's; 0 only bounds the share.
     epsilon: Annotated[float, within(0, 1, ends="[)")] = 0.0
     # The guarantee on these answers fails with this probability.
     delta: Annotated[float, within(0, 1, ends="()")] = 0.05
@@ -52,7 +52,7 @@ class Options:
     widths: tuple[float, ...] = (1.0, 2 / 3, 1 / 2)
     # How often training samples each width.
     width_chances: tuple[float, ...] = (0.3, 0.5, 0.2)
-    # Shares of tokens to keep; none given: all, and for long inputs fewer too.
+    # Shares of tokens to keep; by default all, and for long inputs also fewer.
     tokens: tuple[float, ...] = ()
     # The layer after which tokens are dropped.
     tokens_after: int = 2
@@ -64,7 +64,7 @@ class Options:
     # Training
     # Epochs of distillation; 0 takes a default.
     epochs: NotNegative = 0
-    # Epochs of fine-tuning, where the model does not answer the task yet; 0 takes a default.
+    # Epochs of fine-tuning, if the model is not a classifier for the task yet; 0 takes a default.
     dense_epochs: NotNegative = 0
     # Epochs of fine-tuning at fixed width, after a plan is chosen; 0 leaves it out.
     polish_epochs: NotNegative = 3
@@ -116,10 +116,12 @@ class Options:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.learned_confidence and not self.polish_epochs:
-            raise UsageError("learned_confidence is fitted to a fine-tuned plan: set polish_epochs")
+            raise UsageError(
+                "learned_confidence is fitted to a fine-tuned plan: set polish_epochs to at least 1"
+            )
 
     def token_shares(self, task: Task) -> tuple[float, ...]:
-        """Which shares of tokens are tried: of long inputs, where that may pay, several."""
+        """The shares of tokens to try; several for long inputs."""
         if self.tokens:
             return self.tokens
         lengths = task.validation.lengths
@@ -128,12 +130,12 @@ class Options:
         return LONG_SHARES if median(lengths) >= LONG_TOKENS else (1.0,)
 
     def variants(self, task: Task) -> tuple[Variant, ...]:
-        """Which widths and shares of tokens are surveyed."""
+        """The widths and shares of tokens to survey."""
         shares = self.token_shares(task)
-        return tuple(Variant(w, kept, self.tokens_after) for w in self.widths for kept in shares)
+        return tuple(Variant(w, share, self.tokens_after) for w in self.widths for share in shares)
 
     def draw(self, task: Task) -> Draw:
-        """Which plans training samples."""
+        """The plans that training samples."""
         return Draw(self.widths, self.width_chances, self.token_shares(task), self.tokens_after)
 
 
@@ -144,7 +146,7 @@ BUDGETS = {
 
 
 def with_fewer(task: Task, most_tokens: int) -> Task:
-    """The task with so many tokens to train on at most (0: all), of inputs drawn at random."""
+    """The task with at most so many training tokens (0: all), of inputs sampled at random."""
     if not most_tokens:
         return task
     train = task.train

@@ -26,7 +26,7 @@ ANY_BUDGET, INT8 = "any-budget", "onnx-int8"
 
 
 def refuse_model_folder(model: str, folder: Path) -> None:
-    """Raise ``UsageError`` where the result would be written over the user's model."""
+    """Raise ``UsageError`` if the result would overwrite the user's model."""
     source = expanded(model)
     if source.is_dir() and source.resolve() == folder.resolve():
         raise UsageError(f"{folder} is the model itself: choose another folder for the result")
@@ -59,13 +59,13 @@ def _front(state: State) -> list[FrontierPoint]:
 
 
 def _set_frontier(steps: Steps, model: AdaptiveClassifier, points: Sequence[FrontierPoint]) -> None:
-    """Store what plans of a model cost, all of it included, as shares of the dense FLOPs."""
+    """Store the costs of a model's plans, as shares of the dense FLOPs."""
     whole = float(dense_flops(model, steps.parts[0]).mean()) / steps.dense_flops
     model.set_frontier(points, whole)
 
 
 def _save_any_budget(steps: Steps, state: State, folder: Path) -> None:
-    """The model with all widths, which the chosen plan was cut from."""
+    """The model with all widths, from which the chosen plan was cut."""
     model = steps.models.adaptive()
     _set_frontier(steps, model, _front(state))
     if state.chosen is not None:
@@ -73,7 +73,7 @@ def _save_any_budget(steps: Steps, state: State, folder: Path) -> None:
     write_pretrained(model, folder)
 
 
-def _keep_int8(source: Path, place: Path) -> None:
-    """The chosen INT8 form, where there is one: segments and ``chain.json``."""
+def _keep_int8(source: Path, target: Path) -> None:
+    """The chosen INT8 form, if there is one: segments and ``chain.json``."""
     if (source / DESCRIPTION).is_file():
-        shutil.copytree(source, place)
+        shutil.copytree(source, target)

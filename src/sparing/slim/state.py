@@ -1,4 +1,4 @@
-"""What a run of ``slim`` knows after each step, in one file, and which model it serves.
+"""The state of a run of ``slim`` after each step, in one file, and which model it serves.
 
 A step reads the state, adds its result and writes it before its cell is marked as finished. A step
 that was killed in between is done again and overwrites what it wrote.
@@ -25,7 +25,7 @@ ADAPTIVE, SHALLOW, CHOSEN, FALLBACK, ALONE = "adaptive", "shallow", "chosen", "f
 
 @dataclass(frozen=True)
 class Surveyed(FrontierPoint):
-    """A plan of the adaptive model, as the survey saw it on the inputs that plans are chosen on.
+    """A plan of the adaptive model, as surveyed on the inputs that plans are chosen on.
 
     ``fixed`` says that all inputs run all its layers. ``on_front`` and ``contender`` are those of
     ``best`` and ``contenders``; ``good`` says that a contender keeps the floor.
@@ -37,7 +37,7 @@ class Surveyed(FrontierPoint):
     good: bool = False
 
     def to_frontier(self) -> FrontierPoint:
-        """Without what the survey alone needs."""
+        """The point without the fields of the survey."""
         return FrontierPoint(self.plan, self.cost_share, self.score)
 
 
@@ -71,15 +71,15 @@ class Int8Form:
 
 @dataclass(frozen=True)
 class State:
-    """What is known after each step; what a step has not decided yet is empty or None."""
+    """The results of all steps so far; those of later steps are empty or None."""
 
     # survey: contenders (the front among them) and all fixed plans
     survey: tuple[Surveyed, ...] = ()
-    # choose: the plan to build on, what was good enough already, and whether training follows
+    # choose: the plan to build on, the fallback, and whether fine-tuning follows
     chosen: Surveyed | None = None
     fallback: Surveyed | None = None
     fine_tunes: bool = False
-    # polish: plans fine-tuned at fixed width, fixed plans distilled alone, each in their order,
+    # the cell `polish`: plans fine-tuned at fixed width and fixed plans distilled alone, in order,
     # and the thresholds of the served one that nothing beats
     fine_tuned: tuple[Form, ...] = ()
     alone: tuple[Form, ...] = ()
@@ -120,16 +120,16 @@ def served(state: State) -> Form | None:
       speed does not decide.
     - If neither keeps the floor, that form is still saved and measured, but ``good`` is False:
       nothing qualifies, and page and card say to keep the dense model.
-    - Once calibrated, the form leaves at the calibrated threshold.
+    - Once calibrated, the form has the calibrated threshold.
 
-    None also while a step that has to decide has not ended.
+    Also None before the steps that decide have ended.
     """
     chosen = state.chosen
     if chosen is None or (state.fine_tunes and not state.fine_tuned):
         return None
     if state.fine_tunes:
         last = [*state.fine_tuned[-1:], *state.alone[-1:]]
-        form = max(last, key=lambda each: (each.good, each.score, -each.cost_share))
+        form = max(last, key=lambda form: (form.good, form.score, -form.cost_share))
     else:
         cost, score = chosen.cost_share, chosen.score or 0.0
         form = Form(ADAPTIVE, ADAPTIVE, chosen.plan, cost, cost, score, chosen.good)

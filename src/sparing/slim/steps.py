@@ -1,4 +1,4 @@
-"""What the steps of ``slim`` share: models, engines, data, aims, and the state of the run."""
+"""Shared by the steps of ``slim``: models, engines, data, options, and the state of the run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DENSE, OURS, STATIC = "dense", "slim", "static"
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """What the steps work on, and what they aim for."""
+    """The models, engines and options that the steps work with."""
 
     models: Models
     engines: Engines
@@ -42,15 +42,15 @@ class Steps:
 
     @property
     def state(self) -> State:
-        """What the steps so far have left in the run's folder."""
+        """The results of the steps so far, from the run's folder."""
         return read_state(self.models.folder)
 
     def keep(self, **results: Any) -> None:
-        """Add a step's results to the state; a step calls it once, when it has them all."""
+        """Add a step's results to the state; each step calls it once, at its end."""
         write_state(self.models.folder, replace(self.state, **results))
 
     def served(self, *, calibrated: bool = True) -> Form:
-        """The form that is served; raises ``UsageError`` where an earlier step has failed.
+        """The form that is served; raises ``UsageError`` if an earlier step has failed.
 
         Without ``calibrated`` it is the form before its threshold was calibrated.
         """
@@ -65,7 +65,7 @@ class Steps:
         return self.models.opened(self.served(calibrated=False).folder)
 
     def static(self) -> AdaptiveClassifier | None:
-        """The static pruned model that the served one is timed beside, where there is one."""
+        """The static pruned model that is timed as a control, if there is one."""
         folder = self.state.static
         return self.models.opened(folder) if folder else None
 
@@ -76,7 +76,7 @@ class Steps:
 
     @cached_property
     def timed(self) -> Examples:
-        """The test examples that are timed: all, or as many as are allowed, at random."""
+        """The test examples that are timed: all, or a random sample of ``timed_examples``."""
         test, most = self.task.test, self.options.timed_examples
         if len(test) <= most:
             return test
@@ -86,14 +86,14 @@ class Steps:
     def dense_flops(self) -> float:
         """The mean FLOPs of the dense model for the inputs that plans are chosen on.
 
-        Not those of all of the adaptive model, which has fewer where its heads were narrowed.
+        The adaptive model has fewer if its heads were narrowed, so it is not used here.
         """
         return float(dense_flops(adapt(self.models.dense()), self.parts[0]).mean())
 
     @cached_property
     def dense_logits(self) -> Tensor:
         """The answers of the dense baseline to the inputs that plans are chosen on."""
-        return all_logits(self, self.parts[0], self.models.rival())
+        return all_logits(self, self.parts[0], self.models.baseline())
 
     def keeps_floor(self, logits: Tensor) -> bool:
         """Whether these answers to the inputs that plans are chosen on keep the floor there."""
@@ -102,7 +102,7 @@ class Steps:
 
     def dense_runs(self) -> Runs:
         """The dense baseline in every engine, by arm and engine."""
-        runs = self.engines.dense(self.models.rival())
+        runs = self.engines.dense(self.models.baseline())
         return {f"{DENSE} {engine}": run for engine, run in runs.items()}
 
     def time(
@@ -156,7 +156,7 @@ def records_of(
 ) -> list[Record]:
     """Time, speed, score and difference of one form; ``logits`` are its and the reference's.
 
-    ``name`` is the metric; without ``reference`` the form is what the others are compared with.
+    ``name`` is the metric; without ``reference`` the form is the baseline itself.
     """
     count = taken.times_ms.shape[1]
     values = {"mean": float(taken.typical_ms.mean())}

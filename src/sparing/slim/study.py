@@ -1,8 +1,8 @@
-"""Make a fine-tuned encoder faster: cut, distil, choose by measured speed, and say how sure it is.
+"""Make a fine-tuned encoder faster: cut, distil, choose by measured speed, and bound the changes.
 
-``sparing slim MODEL --task TASK`` runs it; minutes for a toy, an hour or more of one core for a
-small BERT on thousands of texts. Expected on SST-2 with a six-layer MiniLM: about half the time of
-the fastest dense form at no more than half a point.
+``sparing slim MODEL --task TASK`` runs it: minutes for a toy model, an hour or more on one core for
+a small BERT with thousands of texts. Expected on SST-2 with a six-layer MiniLM: about half the time
+of the fastest dense form, at a loss of at most half a point.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sparing.experiment.records import RecordTable
 from sparing.experiment.run import Cell, Failure, Run
 from sparing.experiment.study import base_config, plain
 from sparing.measure.calibration import examples_needed
-from sparing.slim.choices import kept
+from sparing.slim.choices import kept_share
 from sparing.slim.engines import Engines, has_onnx
 from sparing.slim.int8 import int8_cells
 from sparing.slim.memory import memory_of
@@ -75,14 +75,16 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
 
 
 def _begun(options: Options, folder: Path, data: Path | None) -> tuple[dict[str, Any], Steps]:
-    """The run's configuration, and what its steps work on."""
+    """The run's configuration and its steps."""
     refuse_model_folder(options.model, folder)
     require_openable_model(options.model)
     refuse_others(options.model)
     task, resolved = load_for(options.task, options.task_options, options.model, data)
     if task.answer != "class":
         answer = "a number" if task.answer == "number" else "a segment of its text"
-        raise UsageError(f"task {task.name} wants {answer}; early exits need classes")
+        raise UsageError(
+            f"task {task.name} has {answer} as its answer; slim needs a task with classes"
+        )
     task = with_fewer(task, options.train_tokens)
     _require_held_out(task, options)
     identity = {**asdict(options), "task_options": resolved}
@@ -94,7 +96,7 @@ def _begun(options: Options, folder: Path, data: Path | None) -> tuple[dict[str,
 
 
 def steps_of(options: Options, task: Task, folder: Path, data: Path | None = None) -> Steps:
-    """What the steps of a run in this folder work on."""
+    """The steps of a run in this folder."""
     dense, ours = recipes(
         options.task,
         options.model,
@@ -123,7 +125,7 @@ def steps_of(options: Options, task: Task, folder: Path, data: Path | None = Non
 
 
 def _taught(options: Options, task: Task, data: Path | None) -> Task:
-    """The task with the texts that ours is distilled on besides."""
+    """The task with the texts without labels that slim is also distilled on."""
     most, seed = options.unlabelled_examples, options.seed
     return with_unlabelled(task, options.unlabelled, most=most, seed=seed, data=data)
 
@@ -167,7 +169,7 @@ def _expected(steps: Steps, options: Options) -> Seconds:
 
 
 def _later_cells(steps: Steps, options: Options) -> list[Cell]:
-    """What follows the choice of a plan."""
+    """The cells after the choice of a plan."""
     verify = {batch: partial(verify_plan, steps, batch) for batch in options.batches}
     memory = partial(memory_of, steps, max(options.batches))
     polish = Cell("polish", partial(fine_tune, steps), weight=2.0)
@@ -186,18 +188,18 @@ def _later_cells(steps: Steps, options: Options) -> list[Cell]:
 
 
 def _require_held_out(task: Task, options: Options) -> None:
-    """Raise ``UsageError`` unless there are rows to choose and to calibrate on, and enough."""
+    """Raise ``UsageError`` unless there are enough rows to choose and to calibrate on."""
     if options.choose_on in ("train", "test"):
         raise UsageError(
-            f"choose_on={options.choose_on!r}: plans are chosen on rows that nothing is trained on "
-            "and that do not judge them, such as validation"
+            f"choose_on={options.choose_on!r}: plans must be chosen on rows that are neither "
+            "trained on nor tested on, such as validation"
         )
     held = len(task.split(options.choose_on))
     if held < 4:
         raise UsageError(f"task {task.name} has too few examples to choose a plan on")
     if options.epsilon and held // 2 < examples_needed(options.epsilon, options.delta):
         raise UsageError(
-            f"epsilon={options.epsilon:g} cannot be promised: it needs at least "
+            f"epsilon={options.epsilon:g} cannot be guaranteed: it needs at least "
             f"{examples_needed(options.epsilon, options.delta)} rows to calibrate on, and half of "
             f"{options.choose_on} is {held // 2}"
         )
@@ -215,7 +217,7 @@ def _training_records(result: TrainResult | None, arm: str) -> list[Record]:
 def claims_of(options: Options) -> list[Claim]:
     """Fast enough at the first batch size, and good enough by the one-sided 95 % bound.
 
-    Both must hold, so each is decided by itself.
+    Both must hold, so each is decided alone.
     """
     batch = options.batches[0]
     speed = f"speed over the fastest dense form, batch {batch}"
@@ -240,11 +242,11 @@ def _speed(batch: int, records: RecordTable, confidence: float) -> Estimate | No
 
 def _kept(batch: int, records: RecordTable, confidence: float) -> Estimate | None:
     """The share of the dense score kept on the whole test split; its interval is 90 %."""
-    return None if _fastest(batch, records) is None else kept(records, OURS)
+    return None if _fastest(batch, records) is None else kept_share(records, OURS)
 
 
 def _described(options: Options, steps: Steps, folder: Path) -> dict[str, Any]:
-    """What a reader of the page wants to know beside the numbers."""
+    """Task, model and machine settings for the page."""
     task, taught = steps.task, steps.models.taught
     return {
         "name": folder.name,

@@ -1,4 +1,4 @@
-"""The served form on rows that had no part in choosing it: calibration, time, score, exits."""
+"""The served form on rows not used for its choice: calibration, time, score, exits."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ from sparing.train import evaluate
 
 def score_baseline(steps: Steps) -> list[Record]:
     """The dense baseline on validation; on test rows it is evaluated beside all other forms."""
-    result = evaluate(steps.models.rival(), steps.task, "validation")
+    result = evaluate(steps.models.baseline(), steps.task, "validation")
     labels: dict[str, Label] = {"arm": DENSE, "split": "validation", "metric": steps.task.metric}
     return [Record("score", result.score, "score", "measured", labels, count=result.count)]
 
 
 def calibrate_plan(steps: Steps) -> list[Record]:
-    """How often the served plan may answer otherwise than the dense model, with a guarantee.
+    """Bound how often the served plan answers otherwise than the dense model.
 
-    It is evaluated on the second half of validation, which had no part in choosing it: the bound of
-    the plan as it is, or, where a rate ``epsilon`` is wanted, the boldest threshold, up to the
-    chosen one, that keeps it.
+    It is evaluated on the second half of validation, which was not used for the choice. Without
+    ``epsilon`` the plan keeps its threshold. With it, the lowest threshold is taken, from the
+    chosen one up, that keeps the rate ``epsilon``.
     """
     held, plan = steps.parts[1], steps.served(calibrated=False).plan
     seen = outcomes(steps.model(), steps.task, held, plan)
-    dense = all_logits(steps, held, steps.models.rival()).argmax(-1)
+    dense = all_logits(steps, held, steps.models.baseline()).argmax(-1)
     thresholds = [1.0, *(t for t in reversed(THRESHOLDS) if t > plan.threshold), plan.threshold]
     first = min(plan.stops, default=1)
     answers = [decide(seen, t, first, plan.layers).answers for t in thresholds]
@@ -72,10 +72,10 @@ def calibrate_plan(steps: Steps) -> list[Record]:
 
 
 def train_static(steps: Steps) -> list[Record]:
-    """Distil one fixed plan by itself, with the same steps as the adaptive model.
+    """Distil the static pruned model, a control, with as many steps as the adaptive model.
 
-    It is the control that adapting must beat: the best surveyed plan without exits of no more FLOPs
-    than the served form was allowed. The last one that was a candidate is read back.
+    It is the best surveyed plan without exits, within the FLOPs that the served form was allowed.
+    If one was a candidate, the last one is read back.
     """
     state, form = steps.state, steps.served(calibrated=False)
     point = best_fixed(state, form.allowed_share)
@@ -133,13 +133,13 @@ def early_exits(steps: Steps) -> list[Record]:
     test, plan = steps.timed, steps.served().plan
     seen = outcomes(steps.model(), steps.task, test, plan)
     decision = decide(seen, plan.threshold, min(plan.stops, default=1), plan.layers)
-    right = (decision.answers == test.labels).double()
+    correct = (decision.answers == test.labels).double()
     records = []
     for layer in sorted({*plan.stops, plan.layers}):
         here = decision.layers == layer
         count = int(here.sum())
         labels: dict[str, Label] = {"layer": layer, "split": "test"}
-        labels["accuracy"] = float(right[here].mean()) if count else None
+        labels["accuracy"] = float(correct[here].mean()) if count else None
         share = count / len(test)
         records.append(Record("leavers", share, "share", "measured", labels, count=len(test)))
     return records
@@ -148,8 +148,8 @@ def early_exits(steps: Steps) -> list[Record]:
 def measure_front(steps: Steps) -> list[Record]:
     """Speed and score of some plans of the front, one input at a time.
 
-    They are the adaptive model's, not fine-tuned, each in one engine. Speed is over the fastest
-    dense form; score differences are to the same calls of it.
+    The plans are the adaptive model's, before fine-tuning, each in one engine. Speed and score
+    differences are to the fastest dense form, in the same calls.
     """
     points, model, runs = (
         _spread(steps.state.front, steps.options.front_plans),
@@ -181,7 +181,7 @@ def measure_front(steps: Steps) -> list[Record]:
 
 
 def _spread(points: list[Surveyed], most: int) -> list[Surveyed]:
-    """Up to ``most`` of them, the cheapest and the dearest among them, by even steps of cost."""
+    """Up to ``most`` points in even steps of cost, from the cheapest to the most expensive."""
     if len(points) <= most:
         return points
     low, high = points[0].cost_share, points[-1].cost_share
@@ -195,7 +195,7 @@ def _spread(points: list[Surveyed], most: int) -> list[Surveyed]:
 
 
 def answer_all(steps: Steps) -> list[Record]:
-    """Score dense, slim and static, and INT8 where it was tried, on all of the test split.
+    """Score dense, slim and static, and INT8 if it was tried, on the whole test split.
 
     Timing may have used only some of it. The logits go to ``answers.safetensors`` under the arms'
     names, beside ``labels``, so that runs can be pooled example by example.
@@ -218,8 +218,8 @@ def answer_all(steps: Steps) -> list[Record]:
 
 
 def _one_engine(steps: Steps) -> Runs:
-    """Each arm in one engine: ONNX Runtime where it is installed, else PyTorch."""
-    dense = steps.engines.dense(steps.models.rival())
+    """Each arm in one engine: ONNX Runtime if it is installed, else PyTorch."""
+    dense = steps.engines.dense(steps.models.baseline())
     engine = "onnxruntime" if "onnxruntime" in dense else "eager"
     runs = {DENSE: dense[engine]}
     runs[OURS] = steps.engines.ours(steps.model(), steps.served().plan, "answers")[engine]

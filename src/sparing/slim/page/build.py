@@ -1,4 +1,4 @@
-"""The page of ``slim``: reached or not, what was cut, what it costs, how to load it."""
+"""The page of ``slim``: the verdict, the plan, times and scores, and how to load the model."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _sections(run: Run) -> list[Part]:
 
 
 def _figures(run: Run) -> list[Part]:
-    """The frontier with its table, then what was measured and tried where there is any."""
+    """The frontier with its table, then the measured and the tried plans, if any."""
     front = front_block(run)
     fold = f"{front.title}: {len(front.rows)} plans that no other beats"
     measured, plots = measured_plot(run), [widths(run), trials_plot(run)]

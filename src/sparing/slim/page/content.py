@@ -1,4 +1,4 @@
-"""What the page of ``slim`` says around its figures and its table of forms."""
+"""The text of the page of ``slim``: headline, notices, training, loading and facts."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from sparing.slim.page import lookups, prose
 from sparing.slim.page.lookups import DENSE, OURS, STATIC
 from sparing.slim.page.wording import per_cent, times
 
+TUNED = "polished"  # fine-tuned at fixed width, in the names of arms
 TRAININGS = {
     DENSE: "fine-tuning the dense model",
     OURS: "distilling the slim model",
-    f"{OURS} polished": "training the chosen plan on",
-    f"{DENSE} continued": "training the dense rival on",
-    STATIC: "distilling the fixed control",
+    f"{OURS} {TUNED}": "fine-tuning the chosen plan at fixed width",
+    f"{DENSE} continued": "training the dense baseline longer",
+    STATIC: "distilling the static pruned model",
 }
 
 
@@ -35,7 +36,7 @@ def headline(run: Run) -> list[str]:
 
 
 def notices(run: Run) -> list[str]:
-    """What a reader must know before believing a number here."""
+    """Warnings and limits of the numbers on this page."""
     notes = blocks.busy_notices(run)
     planned, missing = _planned(run), _missing(run)
     if missing:
@@ -107,9 +108,7 @@ def loading(run: Run) -> list[Snippet]:
     if front:
         budget = f"{min(1.0, front[len(front) // 2] + 0.005):.2f}"
         least = f"{front[0] + 0.005:.2f}"
-        code += (
-            f"\n\nmodel.budget = {budget}  # any share of the dense arithmetic from {least} to 1"
-        )
+        code += f"\n\nmodel.budget = {budget}  # any share of the dense FLOPs from {least} to 1"
     if trained:
         code += f"\n\nwide = sparing.load({json.dumps(f'{name}/model/any-budget')})  # all widths"
     words = ":" if trained else "; one checkpoint serves every budget:"
@@ -118,7 +117,7 @@ def loading(run: Run) -> list[Snippet]:
         code = (
             "from pathlib import Path\n\nfrom sparing.export.folder import open_chain\n\n"
             f'chain = open_chain(Path({folder}) / "onnx")\n'
-            "logits, segments = chain(inputs)  # and after which segment each input left"
+            "logits, segments = chain(inputs)  # and the segment after which each input exited"
         )
         words = "The same plan in ONNX Runtime, one file for each segment:"
         snippets.append(Snippet(words, code))
@@ -126,19 +125,19 @@ def loading(run: Run) -> list[Snippet]:
 
 
 def facts(run: Run) -> list[tuple[str, str]]:
-    """What was asked for, then task, model, machine and versions."""
+    """The target, then task, model, machine and versions."""
     options, epsilon = lookups.options(run), lookups.option(run, "epsilon", 0.0)
     threads, least = run.config.get("threads"), per_cent(lookups.floor(run))
-    wanted = {
+    settings = {
         "target": f"{times(lookups.target(run))} at {least} of the dense score",
-        "disagreement asked for": f"at most {per_cent(epsilon)}" if epsilon else "",
+        "largest disagreement": f"at most {per_cent(epsilon)}" if epsilon else "",
         "widths tried": _shares(options.get("widths")),
         "tokens tried": _shares(options.get("tokens")),
         "seed": str(options.get("seed", "")),
         "timed with": wording.count_of(threads, "thread") if isinstance(threads, int) else "",
     }
     rest = (pair for pair in run_facts(run) if pair[0] != "baseline")
-    return [*((key, value) for key, value in wanted.items() if value), *rest]
+    return [*((key, value) for key, value in settings.items() if value), *rest]
 
 
 def _shares(values: object) -> str:

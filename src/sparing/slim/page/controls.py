@@ -1,4 +1,4 @@
-"""What adapting is worth beside a fixed model, scores on the whole test split, and memory."""
+"""Slim and the static pruned model, scores on the whole test split, and memory."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from sparing.slim.page.wording import (
 
 
 def control_blocks(run: Run) -> list[Block]:
-    """The fixed control where it was trained, the whole split and memory where measured."""
+    """The static pruned model if it was trained, the whole split and memory if measured."""
     return [*_static(run), *_whole(run), *_memory(run)]
 
 
 def _static(run: Run) -> list[Block]:
-    """Ours against the fixed model, at every batch size."""
+    """Slim against the static pruned model, at every batch size."""
     fixed = run.table.find("static_plan")
     ratios = [run.table.find("static_speed_up", batch=batch) for batch in batches(run)]
     pairs = [(ratio, gap) for ratio in ratios if ratio and (gap := _gap(run, ratio))]
@@ -44,11 +44,11 @@ def _static(run: Run) -> list[Block]:
     if served is not None and served.labels.get("attempt") == "alone":
         explain += f" {prose('static-served')}"
     busy = run.table.disturbance(pairs[0][0])
-    title = f"What adapting is worth: {NOT_DECIDED if busy else _verdict(*pairs[0])}"
+    title = f"Slim and the static pruned model: {NOT_DECIDED if busy else _verdict(*pairs[0])}"
     gaps = {ratio.labels["batch"]: scale_of(run).gap(gap) for ratio, gap in pairs}
     columns = [
         Column[Record]("Batch", lambda ratio: str(ratio.labels["batch"])),
-        *speed_columns(run, "Slim beside the control"),
+        *speed_columns(run, "Slim over the static model"),
         Column(score_name(run).capitalize(), lambda ratio: gaps[ratio.labels["batch"]]),
     ]
     return [table("static", title, explain, [ratio for ratio, _ in pairs], columns)]
@@ -59,36 +59,38 @@ def _gap(run: Run, ratio: Record) -> Record | None:
 
 
 def _verdict(ratio: Record, gap: Record) -> str:
-    """Whether adapting beats the fixed model at the batch size that decides."""
+    """Whether slim beats the static pruned model at the first batch size."""
     faster, better = _sign(ratio, 1.0), _sign(gap, 0.0)
     if faster >= 0 and better >= 0 and faster + better > 0:
-        return "it beats the fixed model"
+        return "slim is better"
     if faster <= 0 and better <= 0 and faster + better < 0:
-        return "the fixed model beats it"
-    return "no clear difference" if faster == better == 0 else "one is faster, the other better"
+        return "the static model is better"
+    return (
+        "no clear difference" if faster == better == 0 else "one is faster, the other more accurate"
+    )
 
 
 def _sign(record: Record, even: float) -> int:
-    """Which side of ``even`` the whole interval lies on; 0 where it holds it."""
+    """The side of ``even`` that the whole interval is on; 0 where the interval holds it."""
     low, high = record.interval or (even, even)
     return 1 if low > even else -1 if high < even else 0
 
 
 def _whole(run: Run) -> list[Block]:
     """Every form's score on all test inputs."""
-    scores, judged = run.table.all("whole_score"), scale_of(run).metric
+    scores, main_metric = run.table.all("whole_score"), scale_of(run).metric
     if not scores:
         return []
 
     def name(score: Record) -> str:
         arm, metric = (str(score.labels.get(key)) for key in ("arm", "metric"))
-        return arm.replace("int8", "INT8") + ("" if metric == judged else f", {metric}")
+        return arm.replace("int8", "INT8") + ("" if metric == main_metric else f", {metric}")
 
     def difference(score: Record) -> str:
         labels = {key: str(score.labels.get(key)) for key in ("arm", "metric")}
         gap = run.table.find("whole_difference", **labels)
         if gap is None:
-            return "the rival" if labels["arm"] == DENSE else "not measured"
+            return "baseline" if labels["arm"] == DENSE else "not measured"
         return Scale(labels["metric"]).gap(gap)
 
     columns = [
@@ -101,7 +103,7 @@ def _whole(run: Run) -> list[Block]:
 
 
 def _memory(run: Run) -> list[Block]:
-    """What each form adds to its weights at its peak, beside the dense model in the same engine."""
+    """What each form adds at its peak, compared with the dense model in the same engine."""
     peaks = run.table.all("peak_bytes")
     if not peaks:
         return []
@@ -111,9 +113,9 @@ def _memory(run: Run) -> list[Block]:
 
     def change(peak: Record) -> str:
         if peak.labels.get("arm") == DENSE:
-            return "the rival"
-        rival = run.table.value("peak_bytes", arm=DENSE, engine=peak.labels.get("engine"))
-        share = (peak.value or 0.0) / rival - 1 if rival else None
+            return "baseline"
+        dense = run.table.value("peak_bytes", arm=DENSE, engine=peak.labels.get("engine"))
+        share = (peak.value or 0.0) / dense - 1 if dense else None
         return "" if share is None else f"{wording.signed(100 * share, 0)} %"
 
     def weights(peak: Record) -> str:

@@ -1,4 +1,4 @@
-"""What was cut where: each layer's heads and neurons, and how many inputs leave after it."""
+"""Each layer's heads and neurons that are kept, and the exit rate after it."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ from sparing.slim.page.wording import (
 
 def cut_heads(run: Run) -> tuple[str, ...]:
     """The columns of ``cut_rows``."""
-    heads = ("Layer", "Heads kept", "Neurons kept", "Who leaves after it")
-    flow = ("Inputs that run it", "Leave after it", "Right, of these")
-    return (*heads, *flow) if _leavers(run) else heads
+    heads = ("Layer", "Heads kept", "Neurons kept", "Exits after it")
+    flow = ("Inputs that run it", "Exit rate", "Accuracy, of these")
+    return (*heads, *flow) if _early_exits(run) else heads
 
 
 def cut_rows(run: Run) -> list[tuple[str | Bar, ...]]:
-    """A row for each layer of the dense model, those that are never run included."""
+    """A row for each layer of the dense model, also those that are never run."""
     plan, whole = lookups.final_plan(run), lookups.whole_plan(run)
     if plan is None:
         return []
-    leavers, staying = _leavers(run), 1.0
+    exits, staying = _early_exits(run), 1.0
     rows: list[tuple[str | Bar, ...]] = []
     for number in range(1, max(plan.layers, whole.layers if whole else 0) + 1):
         if number > plan.layers:
             rows.append((str(number), "never run"))
             continue
         bars = _kept_bars(plan, whole, number)
-        if leavers:
-            bars += _flow_bars(leavers.get(number), staying)
-            staying -= _share(leavers.get(number))
+        if exits:
+            bars += _flow_bars(exits.get(number), staying)
+            staying -= _share(exits.get(number))
         rows.append((str(number), *bars))
     return rows
 
 
 def cut_words(run: Run) -> str:
-    """The plan in sentences, and on which inputs the leavers were counted."""
-    leavers = list(_leavers(run).values())
+    """The plan in sentences, and the inputs on which exit rates were counted."""
+    exits = list(_early_exits(run).values())
     counted = ""
-    if leavers:
-        inputs = wording.count_of(leavers[0].count, f"{leavers[0].labels.get('split')} input")
+    if exits:
+        inputs = wording.count_of(exits[0].count, f"{exits[0].labels.get('split')} input")
         counted = prose("counted", inputs=inputs)
     return " ".join([*_plan_sentences(run), counted])
 
@@ -93,19 +93,19 @@ def _size_sentence(plan: Plan, whole: Plan | None) -> str:
 
 
 def exit_sentence(plan: Plan, classes: int) -> str:
-    """After which layers inputs leave; ``classes`` of 0 are not known."""
+    """After which layers inputs exit; ``classes`` of 0 are not known."""
     if not plan.stops:
-        return "No input leaves early."
+        return "There are no early exits."
     if classes and plan.lets_all_leave(classes):
         return prose("all-leave", layer=plan.stops[0])
     layers = wording.listing([str(stop) for stop in plan.stops], 9).replace(" and ", " or ")
     softmax = plan.confidence == "softmax"
-    sure = "its largest class probability there" if softmax else "the confidence learned for it"
+    sure = "its largest class probability there" if softmax else "its learned confidence"
     return prose("leave", layers=layers, sure=sure, threshold=plan.threshold)
 
 
 def _built_on(run: Run) -> str:
-    """What training the chosen plan on did where it was chosen."""
+    """The effect of fine-tuning at fixed width on the score where plans were chosen."""
     first, last = lookups.chosen(run), lookups.handed_on(run)
     if first is None or last is None or last is first:
         return ""
@@ -118,7 +118,7 @@ def _built_on(run: Run) -> str:
 
 
 def _raised(run: Run, plan: Plan) -> str:
-    """Where calibration put another threshold than was chosen."""
+    """The threshold before and after calibration, if it changed."""
     record = lookups.handed_on(run)
     before = plan_of(record).threshold if record else plan.threshold
     same = before == plan.threshold
@@ -131,7 +131,7 @@ def _kept_bars(plan: Plan, whole: Plan | None, number: int) -> tuple[Bar, ...]:
     return (
         _kept(plan.heads[index], known.heads[index] if known else None),
         _kept(plan.neurons[index], known.neurons[index] if known else None),
-        Bar(_leaver_words(plan, number)),
+        Bar(_exit_rule(plan, number)),
     )
 
 
@@ -141,24 +141,24 @@ def _kept(count: int, whole: int | None) -> Bar:
     return Bar(f"{count:,} of {whole:,}", count / whole)
 
 
-def _flow_bars(leaver: Record | None, staying: float) -> tuple[Bar, ...]:
-    right = leaver.labels.get("accuracy") if leaver else None
-    share = _share(leaver)
+def _flow_bars(exits: Record | None, staying: float) -> tuple[Bar, ...]:
+    accuracy = exits.labels.get("accuracy") if exits else None
+    share = _share(exits)
     return (
         Bar(wording.share(staying), staying),
         Bar(small_share(share), share),
-        Bar(wording.share(right) if isinstance(right, float) else wording.DASH),
+        Bar(wording.share(accuracy) if isinstance(accuracy, float) else wording.DASH),
     )
 
 
-def _leaver_words(plan: Plan, number: int) -> str:
+def _exit_rule(plan: Plan, number: int) -> str:
     if number == plan.layers:
-        return "all that are left" if plan.stops else "all"
-    return f"those surer than {plan.threshold:g}" if number in plan.stops else "nobody"
+        return "all remaining" if plan.stops else "all"
+    return f"confidence above {plan.threshold:g}" if number in plan.stops else "none"
 
 
-def _leavers(run: Run) -> dict[int, Record]:
-    """Who left after each layer: of the test split, or of the one named last."""
+def _early_exits(run: Run) -> dict[int, Record]:
+    """The exit rate after each layer, on the test split or else on the last one recorded."""
     records = run.table.all("leavers")
     splits = [record.labels.get("split") for record in records]
     split = "test" if "test" in splits else splits[-1] if splits else None
@@ -166,8 +166,8 @@ def _leavers(run: Run) -> dict[int, Record]:
     return {int(number_of(record, "layer")): record for record in chosen}
 
 
-def _share(leaver: Record | None) -> float:
-    return 0.0 if leaver is None else float(leaver.value or 0.0)
+def _share(exits: Record | None) -> float:
+    return 0.0 if exits is None else float(exits.value or 0.0)
 
 
 def front_block(run: Run) -> Block:
@@ -186,7 +186,7 @@ def front_block(run: Run) -> Block:
         )
 
     columns = [
-        Column[Point]("Arithmetic", lambda point: wording.share(point.cost_share, 0)),
+        Column[Point]("FLOPs", lambda point: wording.share(point.cost_share, 0)),
         Column("Score", lambda point: scale.text(point.score)),
         Column(f"Of {DENSE}", lambda p: wording.share(p.score / dense) if dense else "unknown"),
         Column("Layers, mean", lambda point: wording.trimmed(point.mean_layers)),

@@ -19,7 +19,7 @@ from sparing.slim.page.wording import per_cent, scale_of, score_name, width_name
 EXITS, DEPTH, RANDOM, DENSE = "early exits", "uniform depth", "random exits", "dense"
 POSITIONS = {DENSE: 0, EXITS: 1, DEPTH: 2, RANDOM: 3}
 WIDTHS = (4, 6, 5, 7, 9, 8)
-TOWARDS = "arithmetic, share of dense (\N{LEFTWARDS ARROW} cheaper)"
+TOWARDS = "FLOPs, share of dense (\N{LEFTWARDS ARROW} cheaper)"
 SHOWN = 0.12  # of the dense score, below which plans are left out
 ROOM = 0.06
 BOLD: dict[str, Any] = {"fontweight": "bold", "ha": "right", "zorder": 7}
@@ -29,13 +29,13 @@ Lines = Mapping[str, Sequence[tuple[float, float]]]
 
 
 def chip_positions(run: Run) -> dict[str, int]:
-    """Every name that a figure's legend may hold, with what gives it colour and marker."""
+    """Every name that a legend may hold, with the position of its colour and marker."""
     widths = enumerate(_widths(lookups.surveyed(run)))
     return {**POSITIONS, **{width_name(width): WIDTHS[n % len(WIDTHS)] for n, width in widths}}
 
 
 def best(points: Sequence[Point]) -> list[Point]:
-    """Those that no other beats in cost and score, cheapest first."""
+    """The points that no other beats in cost and score, cheapest first."""
     front: list[Point] = []
     for point in sorted(points, key=lambda point: (point.cost_share, -point.score)):
         if not front or point.score > front[-1].score:
@@ -44,12 +44,12 @@ def best(points: Sequence[Point]) -> list[Point]:
 
 
 def frontier(run: Run) -> Plot:
-    """Score against arithmetic: exits, uniform depth, and the control that leaves at random."""
+    """Score against FLOPs: early exits, uniform depth, and the control with random exits."""
     points, name, title = lookups.surveyed(run), "frontier", "The frontier"
     if not points or lookups.dense_score(run) is None:
         return no_plot(name, title, prose("no-frontier"))
     front = best(of_kind(points, "exits"))
-    random = of_kind(points, "random")  # as many leave after each layer as in a plan of the front
+    random = of_kind(points, "random")  # the same exit rates as a plan of the front
     controls = [next((c for c in random if same(c.plan, point.plan)), None) for point in front]
     lines = {
         EXITS: _line(run, front),
@@ -118,7 +118,7 @@ def _frontier_words(run: Run, points: list[Point]) -> str:
 
 
 def _lowest(run: Run, points: list[Point]) -> float:
-    """Where the axis of scores begins: a part below the dense model's, or the choice's."""
+    """The lower end of the axis of scores: a share below the dense score or the chosen one."""
     factor, chosen = scale_of(run).factor, lookups.taken(run)
     dense = factor * (lookups.dense_score(run) or 0.0)
     start = dense - SHOWN * abs(dense)
@@ -128,7 +128,7 @@ def _lowest(run: Run, points: list[Point]) -> float:
 
 
 def _paint_scores(run: Run, sheet: Sheet, axes: Axes, lines: Lines, points: list[Point]) -> None:
-    """Score against arithmetic, with the floor as a line, dense, and the key above the axes."""
+    """Score against FLOPs, with the floor as a line, dense, and the key above the axes."""
     scale, positions = scale_of(run), chip_positions(run)
     dense, low = scale.factor * (lookups.dense_score(run) or 0.0), _lowest(run, points)
     shown = [point for line in lines.values() for point in line]
@@ -152,14 +152,14 @@ def _paint_scores(run: Run, sheet: Sheet, axes: Axes, lines: Lines, points: list
 
 
 def floor_line(run: Run, sheet: Sheet, axes: Axes, height: float) -> None:
-    """What has to be kept, as a line at this height."""
+    """The accuracy floor as a line at this height."""
     sheet.level(axes, height, f"floor, {per_cent(lookups.floor(run))} of dense", -15)
 
 
 def _draw_steps(
     sheet: Sheet, axes: Axes, name: str, position: int, line: Sequence[tuple[float, float]]
 ) -> None:
-    """A line as steps: between two plans there is none, so the cheaper one's score holds."""
+    """A line as steps: between two plans the score of the cheaper one holds."""
     main = position == POSITIONS[EXITS]
     axes.step(
         *zip(*line, strict=True),
@@ -175,13 +175,13 @@ def _draw_steps(
 
 
 def ring(sheet: Sheet, axes: Axes, x: float, y: float) -> None:
-    """A ring around what was chosen."""
+    """A ring around the chosen plan."""
     style: dict[str, Any] = {"mfc": "none", "mec": sheet.look.ink, "mew": 1.8, "zorder": 6}
     axes.plot([x], [y], marker="o", markersize=12 if sheet.narrow else 15, **style)
 
 
 def _draw_key(sheet: Sheet, axes: Axes, positions: Mapping[str, int]) -> None:
-    """Signs and names in one row above the axes, under the caption's line."""
+    """Markers and names in one row above the axes, under the caption."""
     pixel = 1 / (float(axes.get_position().width) * sheet.width)
     height = 1 / (float(axes.get_position().height) * sheet.height)
     left, level = 4.0, 1 + 15 * height

@@ -37,7 +37,7 @@ def form_rows(run: Run) -> list[Row]:
 
 
 def form_positions(run: Run) -> dict[str, int]:
-    """The sign of each form: the dense model is ink, the slim one has the front's colour."""
+    """The colour of each form: dense is ink, slim has the frontier's colour."""
     return {
         form_name(form.arm, form.engine): POSITIONS.get(form.arm, 7 + sum(map(ord, form.arm)) % 4)
         for form in forms(run)
@@ -45,7 +45,7 @@ def form_positions(run: Run) -> dict[str, int]:
 
 
 def form_words(run: Run) -> str:
-    """How the table came about."""
+    """How the forms were timed and scored."""
     timed = forms(run)
     if not timed:
         return prose("no-forms")
@@ -68,7 +68,7 @@ def _row(run: Run, form: Form) -> Row:
     cells["speed"] = _speed_cell(run, form)
     cells["score"] = _score_cell(run, form)
     cells["difference"] = _difference_cell(run, form)
-    note = "timed apart" if apart(run, form) else ""
+    note = "timed separately" if apart(run, form) else ""
     name = form_name(form.arm, form.engine)
     return Row(name, False, note, cells, f"batch {form.batch}")
 

@@ -1,4 +1,4 @@
-"""INT8: what was tried, and what it is worth beside the dense model's own INT8 form."""
+"""INT8: the candidates, and the speed over the dense model's INT8 form."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SAY_NOTHING = ("dense", "self")
 
 
 def int8_blocks(run: Run) -> list[Block]:
-    """One block where INT8 was tried, else none."""
+    """One block if INT8 was tried, else none."""
     trials, scale, plan = run.table.all("int8_trial"), scale_of(run), final_plan(run)
     if not trials:
         return []
@@ -60,9 +60,9 @@ def _arm(trial: Record) -> str:
 
 
 def _choice_words(trials: list[Record]) -> list[str]:
-    """How a form was chosen, and where time did not decide between forms, for each model.
+    """How a form was chosen, and where the score decided between equally fast forms.
 
-    Runs that timed each form by itself had another rule.
+    Runs that timed each form separately had another rule.
     """
     if not all("alike" in trial.labels for trial in trials):
         return [prose("int8-fastest")]
@@ -78,10 +78,10 @@ def settings_text(settings: str, stops: tuple[int, ...] = ()) -> str:
     "scales per channel; float32: 1.layers.0.fall" is, where the first segment ends after layer 3,
     "scales per channel; float32: layer 4 fall".
     """
-    kept = KEPT.fullmatch(settings)
-    if kept is None:
+    match = KEPT.fullmatch(settings)
+    if match is None:
         return settings
-    return kept[1] + ", ".join(_layer_text(name, stops) for name in kept[2].split(", "))
+    return match[1] + ", ".join(_layer_text(name, stops) for name in match[2].split(", "))
 
 
 def _layer_text(name: str, stops: tuple[int, ...]) -> str:
@@ -107,21 +107,21 @@ def _against_dense(run: Run) -> str:
     if run.table.disturbance(record):
         return prose("int8-busy", busy=NOT_DECIDED)
     speed, engine = record_speed(run, record), record.labels.get("against")
-    rival = f" ({engine_name(engine)})" if engine else ""
+    suffix = f" ({engine_name(engine)})" if engine else ""
     key = "int8-speed" if speed.endswith(("faster", "slower")) else "int8-no-speed"
-    return prose(key, speed=speed, interval=speed_interval(record.interval), rival=rival)
+    return prose(key, speed=speed, interval=speed_interval(record.interval), rival=suffix)
 
 
 def _promise(run: Run) -> str:
     bound, float32 = run.table.find("int8_disagreement_bound"), disagreement(run)
     if bound is None or bound.value is None:
         return ""
-    kept = float32 is not None and float32.labels.get("kept") is True
+    keeps_rate = float32 is not None and float32.labels.get("kept") is True
     return prose(
         "int8-promise",
         most=upper_share(bound.value),
         sure=wording.share(1 - number_of(bound, "delta")),
         seen=bound.labels.get("disagreements"),
         count=bound.count,
-        chosen=prose("int8-seen") if kept else "",
+        chosen=prose("int8-seen") if keeps_rate else "",
     )

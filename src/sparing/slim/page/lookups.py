@@ -1,6 +1,6 @@
-"""What the page of ``slim`` asks of a run: what was wanted, plans, the guarantee, timed forms.
+"""What the page of ``slim`` reads of a run: options, plans, the guarantee, timed forms.
 
-What a run has not reached yet is empty or None.
+A step that has not ended gives an empty value or None.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ DENSE, OURS, STATIC = "dense", "slim", "static"
 class Point:
     """One plan on the inputs that plans were chosen on.
 
-    ``kind`` is "exits", "depth" or "random"; ``cost_share`` is its arithmetic as a share of the
-    dense model's, ``mean_layers`` how many layers an input runs on average.
+    ``kind`` is "exits", "depth" or "random"; ``cost_share`` is its FLOPs as a share of the dense
+    model's, ``mean_layers`` the mean number of layers that an input runs.
     """
 
     kind: str
@@ -68,7 +68,7 @@ def option(run: Run, name: str, default: float) -> float:
 
 
 def target(run: Run) -> float:
-    """The factor over the fastest dense form that was asked for."""
+    """The target speed over the fastest dense form."""
     return option(run, "speed", 2.0)
 
 
@@ -78,7 +78,7 @@ def floor(run: Run) -> float:
 
 
 def batches(run: Run) -> list[int]:
-    """The batch sizes asked for; the first one decides."""
+    """The batch sizes; the goals are evaluated at the first one."""
     sizes = options(run).get("batches")
     return sizes if isinstance(sizes, list) and sizes else [1]
 
@@ -101,7 +101,7 @@ def surveyed(run: Run) -> list[Point]:
 
 
 def polished(run: Run) -> list[Point]:
-    """Every threshold of the chosen plan after it was trained on; empty where it was not."""
+    """Every threshold of the plan fine-tuned at fixed width; empty without fine-tuning."""
     return [_point(record) for record in run.table.all("polished_score")]
 
 
@@ -111,7 +111,7 @@ def of_kind(points: list[Point], kind: str) -> list[Point]:
 
 
 def trials(run: Run) -> list[Record]:
-    """The speeds of the plans that were timed while choosing, the cheapest plan first."""
+    """The speeds of the plans that were timed during the choice, the cheapest plan first."""
     return sorted(run.table.all("trial_speed"), key=cost_of)
 
 
@@ -121,12 +121,12 @@ def dense_score(run: Run) -> float | None:
 
 
 def chosen(run: Run) -> Record | None:
-    """What was chosen: its share of the arithmetic, with plan and score as labels."""
+    """The chosen plan: its share of the FLOPs, with plan and score as labels."""
     return run.table.find("chosen_plan")
 
 
 def taken(run: Run) -> Record | None:
-    """The surveyed plan that was built on: the chosen one, or what stood in for it."""
+    """The surveyed plan that was built on: the chosen one, or its fallback."""
     trained = run.table.find("polished_plan")
     if trained is not None and trained.labels.get("attempt") == "fallback":
         return run.table.find("fallback_plan") or chosen(run)
@@ -134,7 +134,7 @@ def taken(run: Run) -> Record | None:
 
 
 def handed_on(run: Run) -> Record | None:
-    """The chosen plan as it was handed on to calibration: with polishing's threshold."""
+    """The chosen plan before calibration, with the threshold set after fine-tuning."""
     return run.table.find("polished_plan") or chosen(run)
 
 
@@ -188,21 +188,21 @@ def speed_up(run: Run, form: Form) -> Record | None:
 
 def reference(run: Run, batch: int) -> Form | None:
     """The fastest dense form, with which the others at this batch size are compared."""
-    rivals = [form for form in forms(run) if form.arm == DENSE and form.batch == batch]
-    return next((form for form in rivals if speed_up(run, form) is None), None)
+    dense = [form for form in forms(run) if form.arm == DENSE and form.batch == batch]
+    return next((form for form in dense if speed_up(run, form) is None), None)
 
 
 def apart(run: Run, form: Form) -> bool:
     """Whether it was timed in another step than the fastest dense form of its batch size."""
-    rival = reference(run, form.batch)
-    if rival is None:
+    baseline = reference(run, form.batch)
+    if baseline is None:
         return False
-    means = [run.table.find("latency_ms", of="mean", **timed.labels) for timed in (form, rival)]
+    means = [run.table.find("latency_ms", of="mean", **timed.labels) for timed in (form, baseline)]
     return len({mean.cell for mean in means if mean is not None}) > 1
 
 
 def fastest(run: Run) -> Record | None:
-    """The speed of the slim model's fastest form where it decides, in full precision."""
+    """The speed of the slim model's fastest float32 form at the first batch size."""
     speeds = run.table.all("speed_up", arm=OURS, batch=batches(run)[0])
     return max(speeds, key=lambda record: record.value or 0.0, default=None)
 
@@ -229,12 +229,12 @@ def number_of(record: Record, name: str) -> float:
 
 
 def cost_of(record: Record) -> float:
-    """The arithmetic of a record's plan as a share of the dense model's."""
+    """The FLOPs of a record's plan as a share of the dense model's."""
     return number_of(record, "cost_share")
 
 
 def same(one: Plan, other: Plan) -> bool:
-    """Whether two plans run the same: exits at which nobody can leave do not count."""
+    """Whether two plans run the same: exits that no input can take do not count."""
     return _acting(one) == _acting(other)
 
 

@@ -1,4 +1,4 @@
-"""What the clock said: of plans tried while choosing, and of the frontier on test inputs."""
+"""Measured times: of the plans tried during the choice, and of the frontier on test inputs."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ FASTER = "speed, dense = 1 (faster \N{RIGHTWARDS ARROW})"
 
 
 def measured(run: Run) -> list[tuple[Record, Record]]:
-    """Plans measured on test inputs, and the one that is served: speed, and difference of scores.
+    """Plans measured on test inputs, and the served one: speed, and difference of scores.
 
-    Both are beside the fastest dense form; the slowest comes first.
+    Both are to the fastest dense form; the slowest comes first.
     """
     speeds = run.table.all("front_speed_up")
     pairs = [(speed, _difference(run, speed)) for speed in speeds]
@@ -71,7 +71,7 @@ def measured_block(run: Run) -> list[Block]:
 
     columns = [
         Column("Plan", _plan_words),
-        Column("Arithmetic", lambda speed: per_cent(cost_of(speed))),
+        Column("FLOPs", lambda speed: per_cent(cost_of(speed))),
         *speed_columns(run),
         Column(score_name(run).capitalize(), score),
         Column("Difference", difference),
@@ -94,7 +94,7 @@ def measured_plot(run: Run) -> Plot:
         return no_plot(name, title, prose("no-measured"))
     scale = scale_of(run)
     allowed = -(1 - lookups.floor(run)) * (run.table.value("score", arm=DENSE) or 0.0)
-    least = min(10 * allowed, -0.02)  # what loses more would press the others together
+    least = min(10 * allowed, -0.02)  # larger losses would compress the rest of the axis
     shown = [(s, gap) for s, gap in pairs if _is_served(s) or (gap.value or 0.0) >= least]
     description = prose("figure-measured", score=score_name(run))
     if len(shown) < len(pairs):
@@ -118,7 +118,9 @@ def measured_plot(run: Run) -> Plot:
         label_axes(axes, f"{{x:g}}{wording.TIMES}", "{x:g}", 5 if sheet.narrow else 9, 6)
         axes.yaxis.set_major_formatter(lambda value, _: _signed(value))
 
-    caption = f"{score_name(run).capitalize()} beside dense{', points' if scale.shares else ''}"
+    caption = (
+        f"{score_name(run).capitalize()}, difference to dense{', points' if scale.shares else ''}"
+    )
     margins, narrow = (58, 38, 18, 48), (44, 38, 18, 48)
     frame = Frame(FASTER, caption, 400, 320, margins=margins, narrow_margins=narrow)
     return chart(name, title, description, [], {}, frame, paint)
@@ -139,8 +141,8 @@ def _signed(value: float) -> str:
 
 
 def trials_plot(run: Run) -> Plot:
-    """Measured speed against arithmetic, for the plans that were timed while choosing."""
-    name, title, trials = "trials", "What the clock said", lookups.trials(run)
+    """Measured speed against FLOPs, for the plans that were timed during the choice."""
+    name, title, trials = "trials", "Speed of the plans tried", lookups.trials(run)
     if not trials:
         return no_plot(name, title, prose("no-trials"))
     target, chosen, dense = lookups.target(run), lookups.taken(run), lookups.dense_score(run)
@@ -153,8 +155,8 @@ def trials_plot(run: Run) -> Plot:
         axes.set_ylim(0, _top(target, marks))
         steps = (left + step * (right - left) / 60 for step in range(61))
         shares = [share for share in steps if share > 0]
-        as_much = [100 / share for share in shares]
-        axes.plot(shares, as_much, color=sheet.look.muted, alpha=0.6, lw=1)
+        proportional = [100 / share for share in shares]
+        axes.plot(shares, proportional, color=sheet.look.muted, alpha=0.6, lw=1)
         sheet.level(axes, target, f"target {times(target)}", 5)
         for trial, mark in zip(trials, marks, strict=True):
             draw_mark(sheet, axes, POSITIONS[EXITS], mark)
@@ -162,8 +164,10 @@ def trials_plot(run: Run) -> Plot:
                 ring(sheet, axes, mark.x, mark.y)
         label_axes(axes, "{x:g} %", f"{{x:g}}{wording.TIMES}", 5, 6)
         if dense:
-            kept = [wording.share(number_of(trial, "score") / dense) for trial in trials]
-            named = [(mark.x, mark.y, share) for mark, share in zip(marks, kept, strict=True)]
+            kept_shares = [wording.share(number_of(trial, "score") / dense) for trial in trials]
+            named = [
+                (mark.x, mark.y, share) for mark, share in zip(marks, kept_shares, strict=True)
+            ]
             name_points(sheet, axes, named, 10.0)
 
     margins, narrow = (48, 38, 18, 48), (40, 38, 18, 48)

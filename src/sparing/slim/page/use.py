@@ -1,4 +1,4 @@
-"""What the page leads with: the form to use, beside the others that one could."""
+"""The first table of the page: the form to use, and the others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BOUNDS = {"slim": "disagreement_bound", "slim int8": "int8_disagreement_bound"}
 
 
 def use_blocks(run: Run) -> list[Block]:
-    """One block once forms were timed: every model in its fastest engine."""
+    """Every model in its fastest engine, as one block; empty before forms were timed."""
     listed = _listed(run)
     if not listed:
         return []
@@ -44,7 +44,7 @@ def use_blocks(run: Run) -> list[Block]:
 
 
 def verdict(run: Run) -> Verdict:
-    """The form to use, then whether the target was reached; that alone before forms were timed."""
+    """The form to use and whether the target was reached; before timing only the latter."""
     reached, listed = judge(run), _listed(run)
     if not listed:
         return reached
@@ -58,18 +58,18 @@ def _listed(run: Run) -> list[Choice]:
 
 
 def _advice(run: Run, listed: list[Choice]) -> tuple[str, str]:
-    """Which form to use, and why, from what was decided."""
+    """Which form to use, and why."""
     chosen = recommended(listed)
     if any(choice.disturbance for choice in listed):
         return "No form is recommended", "the machine was busy while times were taken"
     if chosen is None:
         return "No form is recommended", "the dense model was not timed"
-    kept = f"{per_cent(lookups.floor(run))} of the dense {score_name(run)}"
+    floor_text = f"{per_cent(lookups.floor(run))} of the dense {score_name(run)}"
     if chosen.arm != "dense":
-        return f"Use {_name(chosen)}", f"the fastest form that is shown to keep {kept}"
+        return f"Use {_name(chosen)}", f"the fastest form that is shown to keep {floor_text}"
     if all(choice.factor <= 1 for choice in listed):
         return f"Keep {_name(chosen)}", "no other form is faster"
-    return f"Keep {_name(chosen)}", f"no faster form is shown to keep {kept}"
+    return f"Keep {_name(chosen)}", f"no faster form is shown to keep {floor_text}"
 
 
 def _name(choice: Choice) -> str:
@@ -86,12 +86,12 @@ def _speed(choice: Choice) -> str:
 
 
 def _kept(choice: Choice) -> str:
-    if choice.kept is None:
+    if choice.kept_share is None:
         return "not scored"
-    share = wording.share(choice.kept.value)
-    if choice.kept.interval is None or choice.kept.interval == (1.0, 1.0):
+    share = wording.share(choice.kept_share.value)
+    if choice.kept_share.interval is None or choice.kept_share.interval == (1.0, 1.0):
         return share
-    return f"{share} ({share_between(choice.kept.interval)})"
+    return f"{share} ({share_between(choice.kept_share.interval)})"
 
 
 def _changed(run: Run, choice: Choice) -> str:

@@ -1,6 +1,6 @@
-"""The verdict on a slimmed model: the target reached or not, what else there is, what is promised.
+"""The verdict on a slimmed model: target reached or not, other plans, the guarantee.
 
-Whether a goal is met was decided by the study, before any page; here it is put into words.
+The study decides whether a goal is met; this module puts it into words.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sparing.slim.page.wording import (
 
 @dataclass(frozen=True)
 class _Goal:
-    """A declared goal: its verdict, value and interval; ``note`` says why it is not decided."""
+    """A declared goal: its verdict, value and interval; ``note`` is why it is not decided."""
 
     met: bool | str
     value: float
@@ -38,18 +38,18 @@ class _Goal:
 
 
 def judge(run: Run) -> Verdict:
-    """The verdict from goals and records alone; goals that were not judged yet decide nothing."""
-    speed, kept = _goal(run, "speed over"), _goal(run, "share of")
+    """The verdict from goals and records; without decided goals there is none."""
+    speed, kept_share = _goal(run, "speed over"), _goal(run, "share of")
     promise = _guarantee(run)
-    if speed is None or kept is None:
+    if speed is None or kept_share is None:
         stage = "a step failed" if run.failed else "the run is not at its end"
         because = f": {stage}, and nothing was verified on test inputs."
         return Verdict("No verdict yet", because, _said(_offer(run), promise))
-    kept_words = _kept_words(run, kept)
+    kept_words = _kept_words(run, kept_share)
     if speed.note:
         because = f": the goal is {speed.note}; the slim model {kept_words}."
         return Verdict("No verdict on speed", because, _said(promise))
-    verdicts = {speed.met, kept.met}
+    verdicts = {speed.met, kept_share.met}
     target = f"The target of {times(lookups.target(run))} at {per_cent(lookups.floor(run))}"
     batch = lookups.batches(run)[0]
     because = f": at batch {batch} the slim model {_speed_words(run, speed)} and {kept_words}."
@@ -58,11 +58,11 @@ def judge(run: Run) -> Verdict:
     if False in verdicts:
         return Verdict(f"{target} is not reached", because, _said(_offer(run), promise))
     lead = f"Whether {target[0].lower()}{target[1:]} is reached is undecided"
-    return Verdict(lead, because, _said(_open(speed, kept), _offer(run), promise))
+    return Verdict(lead, because, _said(_open(speed, kept_share), _offer(run), promise))
 
 
 def _reached(run: Run) -> str:
-    """Reached, in full or without the rate of disagreement that was asked for."""
+    """Reached, in full or without the largest rate of disagreement that was set."""
     bound = lookups.disagreement(run)
     refused = bound is not None and bound.labels.get("kept") is False
     return "Target reached, but not the guarantee" if refused else "Target reached"
@@ -94,26 +94,26 @@ def _speed_words(run: Run, goal: _Goal) -> str:
 
 
 def _engines(run: Run) -> str:
-    form, rival = lookups.fastest(run), lookups.reference(run, lookups.batches(run)[0])
-    if form is None or rival is None:
+    form, baseline = lookups.fastest(run), lookups.reference(run, lookups.batches(run)[0])
+    if form is None or baseline is None:
         return "engine unknown"
-    ours, dense = engine_name(form.labels.get("engine")), engine_name(rival.engine)
+    ours, dense = engine_name(form.labels.get("engine")), engine_name(baseline.engine)
     return f"both in {ours}" if ours == dense else f"{ours} against {dense}"
 
 
 def _kept_words(run: Run, goal: _Goal) -> str:
     """The share of the score kept, with the bound that decides it."""
-    kept = f"keeps {wording.share(goal.value)} of its {score_name(run)}"
+    text = f"keeps {wording.share(goal.value)} of its {score_name(run)}"
     if goal.interval is None:
-        return kept
+        return text
     if goal.met is True:
-        return f"{kept} (at least {wording.share(rounded_down(goal.interval[0], 3))})"
-    return f"{kept} ({share_between(goal.interval)})"
+        return f"{text} (at least {wording.share(rounded_down(goal.interval[0], 3))})"
+    return f"{text} ({share_between(goal.interval)})"
 
 
-def _open(speed: _Goal, kept: _Goal) -> str:
-    """Which goal the numbers leave open."""
-    named = [("the speed", speed), ("the score kept", kept)]
+def _open(speed: _Goal, kept_share: _Goal) -> str:
+    """Which goals are undecided."""
+    named = [("the speed", speed), ("the score kept", kept_share)]
     undecided = [name for name, goal in named if goal.met not in (True, False)]
     return prose(
         f"open-{'one' if len(undecided) == 1 else 'both'}", goals=wording.listing(undecided)
@@ -121,7 +121,7 @@ def _open(speed: _Goal, kept: _Goal) -> str:
 
 
 def _offer(run: Run) -> str:
-    """What else the frontier holds: the fastest plan that is good enough, the best fast one."""
+    """Two other plans of the frontier: the fastest that keeps the floor, the best fast one."""
     dense, trials = lookups.dense_score(run), lookups.trials(run)
     if not dense or not trials or any(map(run.table.disturbance, trials)):
         return ""
@@ -133,8 +133,8 @@ def _offer(run: Run) -> str:
     offer = prose("offer-good" if good else "offer-none-good", best=words)
     speedy = prose("offer-none-fast", target=times(target))
     if fast:
-        kept = wording.share(_score(max(fast, key=_score)) / dense)
-        speedy = prose("offer-fast", target=times(target), kept=kept)
+        kept_share = wording.share(_score(max(fast, key=_score)) / dense)
+        speedy = prose("offer-fast", target=times(target), share=kept_share)
     return prose("offer", split=lookups.split(run), good=offer, fast=speedy)
 
 
@@ -146,22 +146,22 @@ def _trial_words(run: Run, trial: Record, dense: float) -> str:
     speed = speed_text(trial.value or 0.0, trial.interval)
     clear = speed.endswith(("faster", "slower"))
     ran = f"and was {speed}" if clear else "without a clear difference in time"
-    kept = f"{wording.share(_score(trial) / dense)} of the dense {score_name(run)}"
-    return f"{kept} {ran} ({speed_interval(trial.interval)})"
+    text = f"{wording.share(_score(trial) / dense)} of the dense {score_name(run)}"
+    return f"{text} {ran} ({speed_interval(trial.interval)})"
 
 
 def _guarantee(run: Run) -> str:
-    """What is promised about answers that differ from the dense model's.
+    """The guarantee about answers that differ from the dense model's.
 
-    A plan that was fixed beforehand has its bound, with what it rests on.
+    A plan that was fixed beforehand has its bound, with the counts behind it.
     """
     bound = lookups.disagreement(run)
     if bound is None or bound.value is None:
         return ""
     promise, delta = bound.labels.get("promise"), bound.labels.get("delta")
     if isinstance(promise, str) and promise:
-        kept = "Guarantee" if bound.labels.get("kept") is True else "No guarantee as asked"
-        return f"{kept}: {promise}."
+        lead = "Guarantee" if bound.labels.get("kept") is True else "Not the guarantee that was set"
+        return f"{lead}: {promise}."
     sure = per_cent(1 - delta) if isinstance(delta, float) else "unknown"
     seen, most = bound.labels.get("disagreements"), upper_share(bound.value)
     return f"Guarantee: {prose('bound', sure=sure, most=most, seen=seen, count=bound.count)}."

@@ -34,7 +34,7 @@ class Scale:
 
     @property
     def factor(self) -> float:
-        """What a score is multiplied by on an axis."""
+        """The factor of a score on an axis."""
         return 100.0 if self.shares else 1.0
 
     def text(self, value: float) -> str:
@@ -66,17 +66,17 @@ def scale_of(run: Run) -> Scale:
 
 
 def score_name(run: Run) -> str:
-    """What the task is judged by."""
+    """The name of the task's metric."""
     return metric_name(run.config)
 
 
 def engine_name(engine: object) -> str:
-    """An engine as a reader knows it."""
+    """The display name of an engine."""
     return ENGINES.get(str(engine), str(engine))
 
 
 def form_name(arm: str, engine: object) -> str:
-    """A form's name: what runs where."""
+    """A form's name: model and engine."""
     return f"{arm.replace('int8', 'INT8')}, {engine_name(engine)}"
 
 
@@ -143,7 +143,7 @@ def width_name(width: float) -> str:
 
 
 def plan_words(plan: Plan) -> str:
-    """When inputs leave, and how many tokens stay, in a few words."""
+    """Where inputs exit, and how many tokens are kept, in a few words."""
     words = _exit_words(plan)
     if plan.drops_tokens:
         words += f"; {per_cent(plan.tokens_kept)} of tokens after layer {plan.tokens_after}"
@@ -153,19 +153,19 @@ def plan_words(plan: Plan) -> str:
 def _exit_words(plan: Plan) -> str:
     if not plan.stops:
         return f"all inputs run {wording.count_of(plan.layers, 'layer')}"
-    places = wording.listing([str(stop) for stop in plan.stops], 9)
+    layers = wording.listing([str(stop) for stop in plan.stops], 9)
     noun = "layer" if len(plan.stops) == 1 else "layers"
-    return f"exits after {noun} {places}, when surer than {plan.threshold:g}"
+    return f"exits after {noun} {layers} at confidence above {plan.threshold:g}"
 
 
 def token_words(plan: Plan) -> str:
     """Which tokens are dropped; empty where none are."""
     if not plan.drops_tokens:
         return ""
-    kept = f"the {per_cent(plan.tokens_kept)} of its tokens that receive most attention"
+    text = f"the {per_cent(plan.tokens_kept)} of its tokens with the most attention"
     if plan.tokens_above > 0:
-        kept += f", if that is at least {plan.tokens_above:g} times an even share"
-    return f"After layer {plan.tokens_after} each input keeps {kept}."
+        text += f", if that is at least {plan.tokens_above:g} times an even share"
+    return f"After layer {plan.tokens_after} each input keeps {text}."
 
 
 def range_of(counts: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""Which plan is built on: all plans are scored once, and a few are timed on real texts."""
+"""Choose the plan to build on: all plans are scored once, and a few are timed on real texts."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def survey_plans(steps: Steps) -> list[Record]:
     for variant, outcomes, its_points in survey(model, steps.task, examples, variants, whole):
         points += its_points
         seen[variant] = outcomes
-        leaving = [point for point in best(its_points) if point.kind == "exits"]
-        controls += [random_control(steps.task, outcomes, point, whole) for point in leaving]
+        exiting = [point for point in best(its_points) if point.kind == "exits"]
+        controls += [random_control(steps.task, outcomes, point, whole) for point in exiting]
     cut = [point for point in points if point.cost_share < 1]
     front, candidates = best(cut), contenders(cut)
     good = [p for p in candidates if steps.keeps_floor(decided(seen[p.variant], p).logits)]
@@ -82,7 +82,7 @@ def choose_plan(steps: Steps) -> list[Record]:
             "no surveyed plan is cheaper than the dense model: there is nothing to cut"
         )
     inputs = sample(steps, steps.parts[0], SAMPLE)
-    dense = steps.engines.dense(steps.models.rival())
+    dense = steps.engines.dense(steps.models.baseline())
     trials: dict[int, SpeedUp] = {}
 
     def speed_of(number: int) -> float:
@@ -108,24 +108,24 @@ def choose(
 ) -> tuple[int, int, bool]:
     """The positions in the front of the plan to build on and of the safe one, and success.
 
-    The front is searched by halves: the dearer a plan, the better it was and the slower it is. The
-    dearest plan that is fast enough is chosen, if it keeps the floor. If it does not, it is chosen
-    only where it is fine-tuned afterwards; else the dearest of those that are both fast and good.
-    If no plan is both, the safe one is chosen: the fastest that keeps the floor, or the best one.
+    The front is searched by bisection, as larger plans are better and slower. The largest plan that
+    is fast enough is chosen if it keeps the floor, or if it will be fine-tuned. Else the largest
+    plan that is both fast and good is chosen. If there is none, the safe one is: the fastest that
+    keeps the floor, or else the best one.
     """
     speeds = _searched(len(front), speed_of, speed)
     fast = [number for number, value in speeds.items() if value >= speed]
     good = [number for number, point in enumerate(front) if point.good]
     safe = good[0] if good else len(front) - 1
-    dearest = max(fast, default=0)
-    if fast and (front[dearest].good or fine_tunes):
-        return dearest, safe, front[dearest].good
+    largest = max(fast, default=0)
+    if fast and (front[largest].good or fine_tunes):
+        return largest, safe, front[largest].good
     both = [number for number in fast if front[number].good]
     return max(both, default=safe), safe, bool(both)
 
 
 def _searched(plans: int, speed_of: Callable[[int], float], speed: float) -> dict[int, float]:
-    """The speeds of the plans that were timed on the way to the dearest that is fast enough."""
+    """The speeds of the plans timed in the search for the largest one that is fast enough."""
     speeds: dict[int, float] = {}
     low, high = 0, plans - 1
     while low <= high and len(speeds) < MOST_TRIALS:
@@ -141,8 +141,8 @@ def _searched(plans: int, speed_of: Callable[[int], float], speed: float) -> dic
 def best_fixed(state: State, most: float) -> Surveyed:
     """The best surveyed plan without exits that costs nearly ``most`` and no more.
 
-    Where none is near, it is the best that costs no more, and where none is, the cheapest. Raises
-    ``UsageError`` where nothing was surveyed.
+    If none is near, it is the best that costs no more, or else the cheapest. Raises ``UsageError``
+    if nothing was surveyed.
     """
     if not state.fixed:
         raise UsageError("no plan without exits was surveyed: an earlier step has failed")
@@ -165,13 +165,13 @@ def _trial(steps: Steps, plan: Plan, dense: Runs, inputs: Sequence[Any]) -> Spee
 
 
 def sample(steps: Steps, examples: Examples, count: int) -> list[Mapping[str, Tensor]]:
-    """Some examples, one by one as they are served, always the same."""
+    """Some examples, one by one the same in every run."""
     inputs = [inputs for _, inputs in inputs_of(steps.task, examples, 1)]
     return random.Random(0).sample(inputs, min(count, len(inputs)))
 
 
 def _record(name: str, point: FrontierPoint, trial: SpeedUp | None = None, **more: Label) -> Record:
-    """A plan with its speed, where it was timed, else its share of the dense FLOPs."""
+    """A plan with its speed if it was timed, else its share of the dense FLOPs."""
     labels: dict[str, Label] = {
         "plan": json.dumps(point.plan.to_dict()),
         "cost_share": point.cost_share,

@@ -1,4 +1,4 @@
-"""What every threshold would do, from one pass over a split: nobody need be run twice."""
+"""The outcome of every exit threshold, from one pass over a split."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ THRESHOLDS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """A plan's answers at each of its exits, and what each layer took, example by example.
+    """A plan's answers at each of its exits, and each layer's FLOPs, example by example.
 
-    ``logits[place]`` belong to the exit after layer ``exits[place]``; ``layer_flops`` are those of
+    ``logits[i]`` belong to the exit after layer ``exits[i]``; ``layer_flops`` are those of
     single layers without heads; ``head_flops`` those of one head. ``narrower`` is the same for the
-    plan's narrower form, where inputs may go on so. ``learned`` are the learned confidences, where
-    the model has them (NaN where it has none), and ``learned_flops`` what one of them takes.
+    plan's narrower form, if it has one. ``learned`` are the learned confidences of a model with
+    confidence heads (NaN at exits without one), and ``learned_flops`` the FLOPs of one head.
     """
 
     plan: Plan
@@ -40,29 +40,29 @@ class Outcomes:
     learned: Float[Tensor, "exits examples"] | None = None
     learned_flops: int = 0
 
-    def place(self, number: int) -> int:
-        """Where the exit after a layer stands; raises ``UsageError`` where there is none."""
+    def exit_index(self, number: int) -> int:
+        """The index of the exit after a layer; raises ``UsageError`` if there is none."""
         if number not in self.exits:
             have = ", ".join(map(str, self.exits))
             raise UsageError(f"there is no exit head after layer {number}; there are after {have}")
         return self.exits.index(number)
 
     def confidences(self, number: int, plan: Plan) -> Float[Tensor, " examples"]:
-        """How sure each example is at the exit after a layer, in the plan's sense."""
+        """The confidence of each example at the exit after a layer, of the plan's kind."""
         if plan.confidence == "learned":
             if self.learned is None:
-                raise UsageError("the model has no learned confidence; fit_confidence makes it")
-            return self.learned[self.place(number)]
-        return self.logits[self.place(number)].softmax(-1).amax(-1)
+                raise UsageError("the model has no learned confidence; fit it with fit_confidence")
+            return self.learned[self.exit_index(number)]
+        return self.logits[self.exit_index(number)].softmax(-1).amax(-1)
 
     def narrow(self, plan: Plan) -> Bool[Tensor, " examples"]:
-        """Which examples are sure enough to go on narrower under a plan."""
+        """Which examples continue in the plan's narrower form."""
         if not plan.narrows:
             return torch.zeros(len(self.labels), dtype=torch.bool)
         return self.confidences(plan.narrow_after, plan) > plan.narrow_above
 
     def mixed(self, plan: Plan, narrow: Bool[Tensor, " examples"]) -> Outcomes:
-        """What is seen when these examples, and no others, go on narrower."""
+        """The outcomes if only these examples continue in the narrower form."""
         few = self.narrower
         if few is None or not bool(narrow.any()):
             return self
@@ -94,9 +94,9 @@ def _where(chosen: Tensor, few: Tensor | None, many: Tensor | None) -> Tensor | 
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """Who leaves where under a threshold: each example's layer, answer and arithmetic.
+    """Where each example exits under a threshold: its layer, answer and FLOPs.
 
-    ``narrow`` tells which were sure enough to go on narrower, had they not left before.
+    ``narrow`` are those sure enough for the narrower form, even if they exit before it.
     """
 
     plan: Plan
@@ -114,26 +114,26 @@ class Decision:
 def outcomes(
     model: AdaptiveClassifier, task: Task, examples: Examples, plan: Plan, batch_size: int = 64
 ) -> Outcomes:
-    """Run a plan to its end on a split and keep what every exit answers.
+    """Run a plan to its end on a split and keep the answers of all exits.
 
-    A plan in which inputs go on narrower is run twice, so that any choice of them can be judged.
+    A plan with a narrower form is run in both forms, so that any choice can be evaluated.
     """
     plan = replace(plan, exits=(), threshold=1.0)
     model.encoder.check_runs(plan)
-    found = _outcomes(model, task, examples, plan.wider, batch_size)
+    seen = _outcomes(model, task, examples, plan.wider, batch_size)
     if not plan.narrow_after:
-        return found
+        return seen
     narrower = _outcomes(model, task, examples, plan.narrower, batch_size)
-    return replace(found, plan=plan, narrower=narrower)
+    return replace(seen, plan=plan, narrower=narrower)
 
 
 @torch.no_grad()
 def _outcomes(
     model: AdaptiveClassifier, task: Task, examples: Examples, plan: Plan, batch_size: int
 ) -> Outcomes:
-    """For a plan that is the same for all."""
+    """The outcomes of a plan with one form for all examples."""
     encoder = model.encoder
-    exits = tuple(place for place in encoder.exits if place <= plan.layers)
+    exits = tuple(layer for layer in encoder.exits if layer <= plan.layers)
     count, classes = len(examples), model.config.num_labels
     logits = torch.zeros(len(exits), count, classes)
     flops = torch.zeros(plan.layers, count, dtype=torch.float64)
@@ -146,87 +146,87 @@ def _outcomes(
             batch.pop("labels")
             given = {name: value.to(model.device) for name, value in batch.items()}
             trace = encoder.trace(*model.embed(**given), plan)
-            for place, number in enumerate(exits):
+            for index, number in enumerate(exits):
                 answer = trace.answers[number]
-                logits[place, indices] = answer.float().cpu()
+                logits[index, indices] = answer.float().cpu()
                 if str(number) in encoder.confidences:
                     sure = encoder.confidence(number, trace.pooled[number], answer, by_head)
-                    learned[place, indices] = sure.cpu()
+                    learned[index, indices] = sure.cpu()
             for number, lengths in enumerate(trace.lengths, start=1):
-                took = encoder.flops(lengths, plan, number)
-                flops[number - 1, indices] = took - (head if number == plan.layers else 0)
-    found = Outcomes(plan, exits, logits, flops, head, examples.labels)
+                spent = encoder.flops(lengths, plan, number)
+                flops[number - 1, indices] = spent - (head if number == plan.layers else 0)
+    result = Outcomes(plan, exits, logits, flops, head, examples.labels)
     if not encoder.confidences:
-        return found
+        return result
     one = encoder.confidence_head(int(next(iter(encoder.confidences))))
-    return replace(found, learned=learned, learned_flops=one.flops)
+    return replace(result, learned=learned, learned_flops=one.flops)
 
 
 def decide(
-    found: Outcomes,
+    seen: Outcomes,
     threshold: float = 1.0,
     first: int = 1,
     layers: int | None = None,
     narrow_above: float | None = None,
 ) -> Decision:
-    """Let every example leave at the first exit from layer ``first`` on that is sure enough.
+    """Let every example exit at the first head from layer ``first`` on that is sure enough.
 
-    ``layers`` ends the network there for those that are left; a threshold of 1 lets nobody leave
-    before. ``narrow_above`` is the plan's own unless given. Raises ``UsageError`` where there is no
-    head after that layer.
+    The others exit after layer ``layers``; at a threshold of 1 all do. ``narrow_above`` is the
+    plan's by default. Raises ``UsageError`` if there is no head after that layer.
     """
-    end = found.plan.layers if layers is None else layers
-    found.place(end)
-    plan = found.plan.shortened(end)
-    stops = tuple(n for n in found.exits if first <= n < end) if threshold < 1 else ()
+    end = seen.plan.layers if layers is None else layers
+    seen.exit_index(end)
+    plan = seen.plan.shortened(end)
+    stops = tuple(n for n in seen.exits if first <= n < end) if threshold < 1 else ()
     plan = replace(plan, exits=stops, threshold=threshold)
     if narrow_above is not None and plan.narrow_after:
         plan = replace(plan, narrow_above=narrow_above)
-    narrow = found.narrow(plan)
-    seen = found.mixed(plan, narrow)
-    chosen = torch.full((len(found.labels),), end)
+    narrow = seen.narrow(plan)
+    mixed = seen.mixed(plan, narrow)
+    chosen = torch.full((len(seen.labels),), end)
     for number in reversed(stops):
-        chosen[seen.confidences(number, plan) > threshold] = number
-    return leave_at(found, plan, chosen, narrow)
+        chosen[mixed.confidences(number, plan) > threshold] = number
+    return leave_at(seen, plan, chosen, narrow)
 
 
 def leave_at(
-    found: Outcomes,
+    seen: Outcomes,
     plan: Plan,
     chosen: Int[Tensor, " examples"],
     narrow: Bool[Tensor, " examples"] | None = None,
 ) -> Decision:
-    """The answers and the arithmetic when each example leaves after the layer chosen for it.
+    """The answers and the FLOPs if each example exits after the layer chosen for it.
 
-    ``narrow`` are those that go on narrower, by their confidence unless given. Raises
-    ``UsageError`` where there is no head after that layer.
+    ``narrow`` are those that continue in the narrower form, by default by their confidence. Raises
+    ``UsageError`` if there is no head after that layer.
     """
-    places = {number: found.place(number) for number in {plan.layers, *chosen.tolist()}}
-    narrow = found.narrow(plan) if narrow is None else narrow
-    seen = found.mixed(plan, narrow)
-    order = torch.tensor([places[number] for number in chosen.tolist()], dtype=torch.long)
-    answers = seen.logits[order, torch.arange(len(chosen))]
-    layers = torch.arange(1, found.plan.layers + 1)
+    indices = {number: seen.exit_index(number) for number in {plan.layers, *chosen.tolist()}}
+    narrow = seen.narrow(plan) if narrow is None else narrow
+    mixed = seen.mixed(plan, narrow)
+    order = torch.tensor([indices[number] for number in chosen.tolist()], dtype=torch.long)
+    answers = mixed.logits[order, torch.arange(len(chosen))]
+    layers = torch.arange(1, seen.plan.layers + 1)
     run: Bool[Tensor, "layers examples"] = layers[:, None] <= chosen
-    asked = torch.tensor(plan.computed_exits)
-    heads = (asked[:, None] <= chosen).sum(0) * found.head_flops
+    computed = torch.tensor(plan.computed_exits)
+    heads = (computed[:, None] <= chosen).sum(0) * seen.head_flops
     if plan.confidence == "learned":
-        heads = heads + (asked[:-1, None] <= chosen).sum(0) * found.learned_flops
-    flops = (seen.layer_flops * run).sum(0) + heads
+        heads = heads + (computed[:-1, None] <= chosen).sum(0) * seen.learned_flops
+    flops = (mixed.layer_flops * run).sum(0) + heads
     return Decision(plan, chosen, answers, flops, narrow)
 
 
-def left_at_random(found: Outcomes, decision: Decision, seed: int) -> Decision:
-    """The control: as many leave after each layer, and as many of those go on narrower, as in the
-    decision, but others.
+def left_at_random(seen: Outcomes, decision: Decision, seed: int) -> Decision:
+    """The control: the decision with its examples permuted at random.
+
+    Exit rates and the share of narrower examples are those of the decision.
     """
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(decision.layers), generator=generator)
-    return leave_at(found, decision.plan, decision.layers[order], decision.narrow[order])
+    return leave_at(seen, decision.plan, decision.layers[order], decision.narrow[order])
 
 
 def dense_flops(model: AdaptiveClassifier, examples: Examples) -> Float[Tensor, " examples"]:
-    """What the whole model takes for each example without its pads."""
+    """The FLOPs of the whole model for each example, without padding."""
     plan = full_plan(model.encoder.sizes)
     lengths = token_counts(model, examples)
     layers = [model.encoder.flops(lengths, plan, n) for n in range(1, plan.layers + 1)]

@@ -23,9 +23,11 @@ from sparing.transfer.adaptive import AdaptiveClassifier, FrontierPoint
 from sparing.transfer.confidence import fit_confidence
 from sparing.transfer.opening import open_model
 
+# The name of plans fine-tuned at fixed width, in arms and folders.
+TUNED = "polished"
 # The share of answers that an earlier exit may change, against exits as late as affordable.
 CHANGED = 0.01
-# A fixed plan may cost so much more than what its exits are to bring it down to.
+# A fixed plan may cost so much more than the limit, as its exits reduce the cost.
 EXITS_SAVE = 1.1
 
 
@@ -40,7 +42,7 @@ class Attempt:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """What an attempt came to: a form, all points of its thresholds, and the work it took."""
+    """The result of an attempt: a form, all points of its thresholds, and the training cost."""
 
     form: Form
     points: list[Point]
@@ -49,12 +51,12 @@ class Trained:
 
 
 def attempts(state: State) -> list[Attempt]:
-    """What is tried, one after the other, until one is good enough.
+    """The plans to train, in order, until one is good enough.
 
     First a shallow plan: the best fixed one of about the chosen plan's FLOPs, with every exit
-    before its end. Trained by itself, its last layer answers as well as the whole model did, and
-    most inputs need not even go so far. Then the chosen plan. Last the fallback, which kept the
-    floor before it was trained, where the chosen plan was fast but did not.
+    before its end. Fine-tuned alone, its last layer may be as accurate as the whole model, and most
+    inputs exit earlier. Then the chosen plan. Last the fallback, if the chosen plan was fast but
+    did not keep the floor: it kept the floor before fine-tuning.
     """
     chosen = state.chosen
     if chosen is None:
@@ -73,11 +75,11 @@ def attempts(state: State) -> list[Attempt]:
 
 
 def fine_tune(steps: Steps) -> list[Record]:
-    """Train plans by themselves until one is good enough, and set its threshold anew.
+    """Fine-tune plans one by one until one is good enough, and set its threshold anew.
 
-    With ``learned_confidence`` confidence heads are fitted too; of both kinds the one with the
-    better score is taken. With ``static_control`` the fixed plan that is distilled alone is a
-    candidate too. It is tried before a plan that is not fast. ``served`` decides between them.
+    With ``learned_confidence`` confidence heads are fitted too, and the better kind is taken. With
+    ``static_control`` the static pruned model is a candidate too, tried before a plan that is not
+    fast. ``served`` decides between the candidates.
     """
     tried, alone = _tried(steps)
     state = replace(
@@ -99,7 +101,7 @@ def fine_tune(steps: Steps) -> list[Record]:
 
 
 def _tried(steps: Steps) -> tuple[list[Trained], list[Trained]]:
-    """The plans fine-tuned up to the first good one, and the fixed ones distilled beside them."""
+    """The plans fine-tuned up to the first good one, and the fixed ones distilled alone."""
     tried: list[Trained] = []
     alone: list[Trained] = []
     control = steps.options.static_control
@@ -108,7 +110,7 @@ def _tried(steps: Steps) -> tuple[list[Trained], list[Trained]]:
             alone.append(_alone(steps, tried[-1].form.allowed_share, len(alone)))
             if alone[-1].form.good:
                 return tried, alone
-        tried.append(_trained(steps, attempt, _numbered("polished", len(tried))))
+        tried.append(_trained(steps, attempt, _numbered(TUNED, len(tried))))
         if tried[-1].form.good:
             break
     if control:
@@ -135,7 +137,7 @@ def _alone(steps: Steps, share: float, before: int) -> Trained:
 
 
 def _trained(steps: Steps, attempt: Attempt, folder: str) -> Trained:
-    """Fine-tune one plan at fixed width, survey what it has become, and choose its threshold."""
+    """Fine-tune one plan at fixed width, survey it again, and choose its threshold."""
     models, plan = steps.models, attempt.plan
     path = models.folder / "models" / folder
     epochs, rate = models.polish_epochs, models.recipe.learning_rate
@@ -157,7 +159,7 @@ def _trained(steps: Steps, attempt: Attempt, folder: str) -> Trained:
 
 
 def _form(steps: Steps, attempt: Attempt, folder: str, final: Point, seen: Outcomes) -> Form:
-    """What an attempt offers, and whether it keeps the floor where plans are chosen."""
+    """The form of an attempt, and whether it keeps the floor where plans are chosen."""
     return Form(
         kind=attempt.kind,
         folder=folder,
@@ -170,7 +172,7 @@ def _form(steps: Steps, attempt: Attempt, folder: str, final: Point, seen: Outco
 
 
 def _records(trained: Trained) -> list[Record]:
-    labels: dict[str, Label] = {"arm": f"{OURS} polished", "attempt": trained.form.kind}
+    labels: dict[str, Label] = {"arm": f"{OURS} {TUNED}", "attempt": trained.form.kind}
     return [
         Record("train_time_s", trained.train_time_s, "s", "measured", labels),
         Record("train_examples", trained.examples, "examples", "measured", labels),
@@ -193,11 +195,11 @@ def _plan_record(name: str, form: Form) -> Record:
 def boldest_alike(
     points: Iterable[Point], seen: Outcomes, plan: Plan, share: float, changed: float = CHANGED
 ) -> Point:
-    """The cheapest of a plan's thresholds that answers almost as the most cautious one does.
+    """The cheapest threshold of a plan with almost the answers of the most cautious one.
 
-    The most cautious is the dearest that costs no more than ``share``, but for rounding, or the
-    cheapest where none is so cheap. Few inputs cannot tell which of two thresholds is the better,
-    but they show well how many answers differ: at most ``changed`` of them.
+    The most cautious is the most expensive of at most ``share``, but for rounding, or else the
+    cheapest. Few inputs cannot show which of two thresholds scores better. But they show the share
+    of answers that differ: it is at most ``changed``.
     """
     same = [
         point
@@ -217,7 +219,7 @@ def boldest_alike(
 
 
 def _fit(steps: Steps, folder: str) -> None:
-    """Save the fine-tuned model with confidence heads; its folder appears whole or not at all."""
+    """Save the fine-tuned model with confidence heads; written whole or not at all."""
     path = steps.models.folder / "models" / folder
     model = open_model(str(path))
     assert isinstance(model, AdaptiveClassifier)

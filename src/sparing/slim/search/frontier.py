@@ -1,4 +1,4 @@
-"""Every plan that one adaptive model can run, what it costs and how good it is on held-out data."""
+"""Every plan that one adaptive model can run, with its cost and its score on held-out data."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from sparing.tasks import Examples, Task
 from sparing.transfer.adaptive import AdaptiveClassifier
 
 Kind = Literal["exits", "depth", "random"]
-# Plans of at least this share of another's arithmetic are near it.
+# Plans of at least this share of another's FLOPs are near it.
 NEAR = 0.8
 NARROW_ABOVE = (0.6, 0.8, 0.9, 0.95, 0.99)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Widths and tokens of a plan: what must be run, while depth and thresholds need not.
+    """Widths and tokens of a plan. Each needs a run; depths and thresholds do not.
 
-    ``narrow`` is the share of the plan's widths with which sure inputs go on after layer
-    ``narrow_after``; 1 leaves all widths the same. ``confidence`` is the plan's.
+    ``narrow`` is the share of the plan's widths that sure inputs use after layer ``narrow_after``;
+    1 keeps all widths the same. ``confidence`` is the plan's.
     """
 
     width: float
@@ -59,10 +59,10 @@ class Variant:
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """One plan on held-out data: its score, and its arithmetic as a share of the dense model's.
+    """One plan on held-out data: its score, and its FLOPs as a share of the dense model's.
 
-    ``kind``: "exits" where inputs leave, or go on narrower, when sure, "depth" where all leave
-    after one layer, and "random", the control, where as many do so as in "exits", but others.
+    ``kind`` is "exits" if sure inputs exit or continue narrower, and "depth" if all exit after one
+    layer. "random" is the control: the same exit rates, on inputs sampled at random.
     """
 
     kind: Kind
@@ -73,7 +73,7 @@ class Point:
     layers: float
 
     def record(self, on_front: bool) -> Record:
-        """For the study's records."""
+        """The point as a record of the study."""
         labels: dict[str, Label] = {
             "kind": self.kind,
             "width": round(self.variant.width, 4),
@@ -102,86 +102,88 @@ def survey(
     variants: Sequence[Variant],
     whole: float | None = None,
 ) -> Iterator[tuple[Variant, Outcomes, list[Point]]]:
-    """Run every variant once over held-out examples and judge all depths and thresholds from it.
+    """Run every variant once over held-out examples and evaluate all depths and thresholds.
 
-    ``whole`` is the dense model's mean arithmetic on them: the model's own unless given.
+    ``whole`` is the dense model's mean FLOPs on them, by default those of this model.
     """
     if whole is None:
         whole = float(dense_flops(model, examples).mean())
     for variant in variants:
-        found = outcomes(model, task, examples, variant.plan(model))
-        yield variant, found, points_of(task, variant, found, whole)
+        seen = outcomes(model, task, examples, variant.plan(model))
+        yield variant, seen, points_of(task, variant, seen, whole)
 
 
-def points_of(task: Task, variant: Variant, found: Outcomes, whole: float) -> list[Point]:
-    """All plans of one variant; ``whole`` is the dense model's mean arithmetic."""
-    end, sure = found.plan.layers, found.plan.narrow_after
+def points_of(task: Task, variant: Variant, seen: Outcomes, whole: float) -> list[Point]:
+    """All plans of one variant; ``whole`` is the dense model's mean FLOPs."""
+    end, sure = seen.plan.layers, seen.plan.narrow_after
     points = []
-    for depth in found.exits:
-        # one width for all, unless the layers end before any could go on narrower
+    for depth in seen.exits:
+        # one width for all, unless inputs can continue narrower before the end
         for above in NARROW_ABOVE if 0 < sure < depth else (None,):
-            decision = decide(found, layers=depth, narrow_above=above)
+            decision = decide(seen, layers=depth, narrow_above=above)
             kind: Kind = "exits" if decision.plan.narrows else "depth"
-            points.append(_point(task, kind, variant, found, decision, whole))
-    for depth in [exit_ for exit_ in found.exits if exit_ >= end - 1]:
-        for first in [exit_ for exit_ in found.exits if exit_ < depth]:
+            points.append(_point(task, kind, variant, seen, decision, whole))
+    for depth in [exit_ for exit_ in seen.exits if exit_ >= end - 1]:
+        for first in [exit_ for exit_ in seen.exits if exit_ < depth]:
             for above in NARROW_ABOVE if 0 < sure < depth else (None,):
                 for threshold in THRESHOLDS:
-                    decision = decide(found, threshold, first, depth, above)
-                    points.append(_point(task, "exits", variant, found, decision, whole))
+                    decision = decide(seen, threshold, first, depth, above)
+                    points.append(_point(task, "exits", variant, seen, decision, whole))
     return points
 
 
 def random_control(
-    task: Task, found: Outcomes, point: Point, whole: float, draws: int = 20
+    task: Task, seen: Outcomes, point: Point, whole: float, draws: int = 20
 ) -> Point:
-    """The mean over draws of leaving, and going on narrower, at random as often as the point."""
-    decision = decided(found, point)
-    drawn = [left_at_random(found, decision, seed) for seed in range(draws)]
-    mean = sum(score(task, each, found.labels) for each in drawn) / draws
-    control = _point(task, "random", point.variant, found, drawn[0], whole)
+    """The mean over draws of random exits with the exit rates of the point."""
+    decision = decided(seen, point)
+    drawn = [left_at_random(seen, decision, seed) for seed in range(draws)]
+    mean = sum(score(task, draw, seen.labels) for draw in drawn) / draws
+    control = _point(task, "random", point.variant, seen, drawn[0], whole)
     return replace(control, score=mean)
 
 
-def decided(found: Outcomes, point: Point) -> Decision:
-    """What the inputs of a survey do under one of its points."""
+def decided(seen: Outcomes, point: Point) -> Decision:
+    """The decision of one point of a survey for all inputs."""
     plan = point.plan
     first = min(plan.stops, default=1)
-    return decide(found, plan.threshold, first, plan.layers, plan.narrow_above)
+    return decide(seen, plan.threshold, first, plan.layers, plan.narrow_above)
 
 
 def best(points: Sequence[Point]) -> list[Point]:
-    """Those that no other point beats in both cost and score, cheapest first."""
+    """The points that no other beats in both cost and score, cheapest first."""
     front: list[Point] = []
-    for point in sorted(points, key=lambda each: (each.cost_share, -each.score)):
+    for point in sorted(points, key=lambda point: (point.cost_share, -point.score)):
         if not front or point.score > front[-1].score:
             front.append(point)
     return front
 
 
 def contenders(points: Sequence[Point]) -> list[Point]:
-    """Those that no cheaper one nearly as dear equals or beats in score, cheapest first.
+    """The points that no slightly cheaper one equals or beats in score, cheapest first.
 
-    Among them are those of ``best``, and dearer ones that much cheaper ones beat: on few inputs
-    such a lead may be chance, and what is dearer gains more from being trained on.
+    They include those of ``best``, and expensive ones that a much cheaper one beats. On few inputs
+    such a lead may be chance, and larger plans gain more from fine-tuning.
     """
-    ordered = sorted(points, key=lambda each: (each.cost_share, -each.score))
-    found: list[Point] = []
+    ordered = sorted(points, key=lambda other: (other.cost_share, -other.score))
+    leading: list[Point] = []
     for number, point in enumerate(ordered):
-        cheaper = (each for each in ordered[:number] if each.cost_share >= NEAR * point.cost_share)
-        if all(each.score < point.score for each in cheaper):
-            found.append(point)
-    return found
+        cheaper = (
+            other for other in ordered[:number] if other.cost_share >= NEAR * point.cost_share
+        )
+        if all(other.score < point.score for other in cheaper):
+            leading.append(point)
+    return leading
 
 
 def _point(
-    task: Task, kind: Kind, variant: Variant, found: Outcomes, decision: Decision, whole: float
+    task: Task, kind: Kind, variant: Variant, seen: Outcomes, decision: Decision, whole: float
 ) -> Point:
     return Point(
         kind=kind,
         variant=variant,
         plan=decision.plan,
-        score=score(task, decision, found.labels),
+        score=score(task, decision, seen.labels),
         cost_share=float(decision.flops.mean()) / whole,
         layers=float(decision.layers.double().mean()),
     )

@@ -1,4 +1,4 @@
-"""How sure a difference of two models' scores on the same examples is."""
+"""Intervals of the difference of two models' scores on the same examples."""
 
 from __future__ import annotations
 
@@ -17,31 +17,33 @@ ONE_ERROR = 0.6827
 
 def score_difference(
     name: str,
-    ours: Float[Tensor, "examples outputs"],
-    theirs: Float[Tensor, "examples outputs"],
+    candidate: Float[Tensor, "examples outputs"],
+    baseline: Float[Tensor, "examples outputs"],
     labels: Shaped[Tensor, " examples"],
     *,
     confidence: float = 0.90,
     seed: int = 0,
 ) -> Difference:
-    """The difference of a metric, ours less theirs, and its bootstrap interval over examples.
+    """The difference of a metric, candidate less baseline, with its bootstrap interval.
 
-    Examples are drawn with both models' answers to them. The interval's lower end at a confidence
-    of 0.90 is the one-sided 95 % bound. It speaks of other examples, not of other trainings.
+    Examples are sampled with both models' answers. The interval's lower end at a confidence of 0.90
+    is the one-sided 95 % bound. It covers other examples, not other trainings.
     Raises ``UsageError`` for unequal counts or none.
     """
-    if not len(labels) or len(ours) != len(labels) or len(theirs) != len(labels):
-        raise UsageError(f"{len(ours)} and {len(theirs)} answers to {len(labels)} examples")
+    if not len(labels) or len(candidate) != len(labels) or len(baseline) != len(labels):
+        raise UsageError(f"{len(candidate)} and {len(baseline)} answers to {len(labels)} examples")
     score = metric(name).score
-    value = score(ours, labels) - score(theirs, labels)
+    value = score(candidate, labels) - score(baseline, labels)
     generator = torch.Generator().manual_seed(seed)
     draws = torch.randint(len(labels), (RESAMPLES, len(labels)), generator=generator)
     if name == "accuracy":
-        gaps = (ours.argmax(-1) == labels).double() - (theirs.argmax(-1) == labels).double()
+        gaps = (candidate.argmax(-1) == labels).double() - (baseline.argmax(-1) == labels).double()
         spread = gaps[draws].mean(1)
     else:
-        found = [score(ours[d], labels[d]) - score(theirs[d], labels[d]) for d in draws]
-        spread = torch.tensor(found, dtype=torch.float64)
+        differences = [
+            score(candidate[d], labels[d]) - score(baseline[d], labels[d]) for d in draws
+        ]
+        spread = torch.tensor(differences, dtype=torch.float64)
     ends = torch.tensor([(1 - confidence) / 2, (1 + confidence) / 2], dtype=torch.float64)
     low, high = spread.double().quantile(ends).tolist()
     return Difference(value, with_unseen((low, high), len(labels), confidence), len(labels))
@@ -50,12 +52,14 @@ def score_difference(
 def good_enough(
     name: str, logits: Tensor, reference: Tensor, labels: Tensor, floor: float
 ) -> tuple[float, float, bool]:
-    """The reference's score, the other's, and whether this one keeps the floor's share of it.
+    """The reference's score, the score of ``logits``, and whether the latter keeps the floor.
 
-    A set of 200 examples cannot tell a loss of half a point: a loss that lies beyond what the floor
-    allows by no more than one standard error, over examples and paired, is taken as within it.
+    200 examples cannot show a loss of half a point. So a loss may exceed the floor by one standard
+    error of the paired difference over examples.
     """
-    own, score = (metric(name).score(each, labels) for each in (reference, logits))
+    reference_score, score = (
+        metric(name).score(answers, labels) for answers in (reference, logits)
+    )
     gap = score_difference(name, logits, reference, labels, confidence=ONE_ERROR)
     highest = gap.value if gap.interval is None else max(gap.interval[1], gap.value)
-    return own, score, highest >= -(1 - floor) * own
+    return reference_score, score, highest >= -(1 - floor) * reference_score
