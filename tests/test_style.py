@@ -197,7 +197,10 @@ WORDS = {
 }
 NAMES = {"found", "told", "asked", "own", "each", "place", "kept", "wanted"}
 # Where such names are still used.
-VAGUE = ("src/advise", "src/compare", "src/experiment", "src/report", "src/slim", "papers/")
+VAGUE = (
+    *("src/advise", "src/compare", "src/experiment", "src/report", "src/slim"),
+    *("papers/adaattention", "papers/hugginggreen", "papers/overview"),
+)
 SPAN = re.compile(r"``.*?``|`[^`\n]*`", re.S)
 
 

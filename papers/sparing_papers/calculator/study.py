@@ -48,8 +48,8 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
 
 
 def _cells(options: Options, folder: Path) -> list[Cell]:
-    found = [*all_cells(options, folder), *language_cells(options, folder)]
-    return [clocked(cell) for cell in found]
+    cells = [*all_cells(options, folder), *language_cells(options, folder)]
+    return [clocked(cell) for cell in cells]
 
 
 def _described(options: Options, name: str) -> dict[str, Any]:

@@ -34,14 +34,14 @@ def noise(records: RecordTable, confidence: float) -> Estimate | None:
         return None
     share = shares[len(shares) // 2]
 
-    def kept(arm: str) -> dict[str, BySeed]:
+    def by_task(arm: str) -> dict[str, BySeed]:
         return {
             f"{question}/{task}": shares_kept
             for question in ASKED
             for task, shares_kept in _kept(records, question, arm, share).items()
         }
 
-    ours, theirs = kept(KERFORMER), kept(DENSE)
+    ours, theirs = by_task(KERFORMER), by_task(DENSE)
     both = {task for task in ours if ours[task] and theirs.get(task)}
     parts = {task: part for task in both if (part := _of_examples(records, task, share))}
     gap = gap_of(ours, theirs, _step(records, both), confidence, parts)
@@ -78,12 +78,12 @@ def _step(records: RecordTable, both: Set[str]) -> float:
     return max(steps)
 
 
-def _of_examples(records: RecordTable, place: str, share: float) -> Part | None:
+def _of_examples(records: RecordTable, key: str, share: float) -> Part | None:
     """What other test examples and other noise would change of the difference on one task.
 
     None where right answers are not kept, or the score is not their mean.
     """
-    question, _, task = place.partition("/")
+    question, _, task = key.partition("/")
     chance = deciding(records, question)[task]
     labels: dict[str, Label] = {**ASKED[question], "question": question, "task": task}
     ours, theirs = (_errors(records, {**labels, "arm": arm}, share, chance) for arm in ARMS)
@@ -101,8 +101,8 @@ def _errors(
     for seed in clean.keys() & noisy.keys():
         above = clean[seed].mean() - chance
         if above > 0 and len(clean[seed]) == len(noisy[seed]):
-            kept = (noisy[seed].mean() - chance) / above
-            errors[seed] = (noisy[seed] - chance - kept * (clean[seed] - chance)) / above
+            left = (noisy[seed].mean() - chance) / above
+            errors[seed] = (noisy[seed] - chance - left * (clean[seed] - chance)) / above
     return errors
 
 

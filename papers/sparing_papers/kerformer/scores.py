@@ -230,7 +230,7 @@ def over_all(
     return replace(worst, interval=None)
 
 
-def kept(*names: str) -> Measure:
+def paired_share(*names: str) -> Measure:
     """On IMDB, distilled first: a quantity of the linear arm that did best on validation rows.
 
     Of several quantities the smallest, its interval's ends the lowest of all: it holds where all

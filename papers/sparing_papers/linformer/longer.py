@@ -70,17 +70,17 @@ def lengthened(
     ``Unsupported`` for an arm with other weights that depend on the length.
     """
     model = work.build(arm, seed, tokens)
-    own, given = model.state_dict(), trained.state_dict()
+    state, given = model.state_dict(), trained.state_dict()
     for name, value in given.items():
-        if own[name].shape == value.shape:
-            own[name] = value
+        if state[name].shape == value.shape:
+            state[name] = value
         elif name.endswith(POSITIONS):
-            own[name] = interpolated(value, len(own[name]))
+            state[name] = interpolated(value, len(state[name]))
         elif name.endswith(PROJECTIONS):
-            own[name] = projection(value, own[name], way)
+            state[name] = projection(value, state[name], way)
         else:
             raise Unsupported(f"{arm} cannot be made longer: {name} belongs to one length")
-    model.load_state_dict(own)
+    model.load_state_dict(state)
     return model.eval()
 
 
@@ -89,18 +89,18 @@ def by_length(options: Options, data: Path | None, tests: dict[int, Any] | None 
 
     The inputs are read once and kept in ``tests``.
     """
-    kept = {} if tests is None else tests
+    test_tasks = {} if tests is None else tests
 
     def judge(model: PreTrainedModel, work: LongWork, labels: Labels) -> list[Record]:
         assert isinstance(work, LinWork)
-        if not kept:
-            kept.update(by_factor(work, options.factors, options.length_examples, data))
+        if not test_tasks:
+            test_tasks.update(by_factor(work, options.factors, options.length_examples, data))
         arm, seed = str(labels["arm"]), int(labels["seed"] or 0)
-        found: list[Record] = []
+        records: list[Record] = []
         for name in WAYS if arm == LINFORMER else (arm,):
-            own = {**labels, "arm": name}
-            found += _at_each(model, work, own, seed, kept)
-        return found
+            arm_labels = {**labels, "arm": name}
+            records += _at_each(model, work, arm_labels, seed, test_tasks)
+        return records
 
     return judge
 
@@ -129,9 +129,9 @@ def _at_each(
 def require_lengthening(arms: Sequence[str], tokens: int, longest: int) -> None:
     """Raise ``UsageError`` for an arm that ``lengthened`` cannot serve, before it is trained."""
     for arm in arms:
-        own = options_of(arm, tokens)
+        arm_settings = options_of(arm, tokens)
         short, long = (
-            mechanism(arm_of(arm).mechanism, Heads(4, 32, tokens=n), **own).state_dict()
+            mechanism(arm_of(arm).mechanism, Heads(4, 32, tokens=n), **arm_settings).state_dict()
             for n in (tokens, longest)
         )
         fixed = [name for name in short if short[name].shape != long[name].shape]
@@ -161,7 +161,7 @@ def forms_of(options: Options, tokens: int) -> dict[str, dict[str, Any]]:
     A count that the usual form, or another, has already is left out.
     """
     usual = options_of(LINFORMER, tokens)["slots"]
-    found: dict[str, dict[str, Any]] = {
+    forms: dict[str, dict[str, Any]] = {
         f"{LINFORMER}, shared {mode}": {"sharing": mode}
         for mode in options.sharing
         if mode != "headwise"
@@ -171,8 +171,8 @@ def forms_of(options: Options, tokens: int) -> dict[str, dict[str, Any]]:
         slots = slots_of(rank, tokens)
         if slots not in taken:
             taken.add(slots)
-            found[f"{LINFORMER}, k = {slots}"] = {"slots": slots}
-    return found
+            forms[f"{LINFORMER}, k = {slots}"] = {"slots": slots}
+    return forms
 
 
 def sharing_cells(options: Options, work: LinWork) -> list[Cell]:

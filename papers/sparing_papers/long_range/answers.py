@@ -32,8 +32,8 @@ def answers_record(
 ) -> Record:
     """How many examples were right; the label ``right`` says which, as hexadecimal digits."""
     bits = np.packbits(np.asarray(right, dtype=bool)).tobytes().hex()
-    own: dict[str, Label] = {**labels, "right": bits}
-    return Record(name, float(sum(right)), "examples", "measured", own, count=len(right))
+    with_bits: dict[str, Label] = {**labels, "right": bits}
+    return Record(name, float(sum(right)), "examples", "measured", with_bits, count=len(right))
 
 
 def score_records(
@@ -123,5 +123,5 @@ def _paired(
         reach = reach_of(parts_of(gaps), 0.95) or unseen(examples, 0.95)
         interval = with_unseen((value - reach, value + reach), examples)
     over = "examples" if len(ours) == 1 else "seeds and examples"
-    told: dict[str, Label] = {**labels, "over": over, "seeds": len(ours)}
-    return Record(name, value, "share", obtained, told, interval, examples)
+    pair_labels: dict[str, Label] = {**labels, "over": over, "seeds": len(ours)}
+    return Record(name, value, "share", obtained, pair_labels, interval, examples)

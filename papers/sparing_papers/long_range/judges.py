@@ -57,12 +57,12 @@ class Noise:
         """
         if work.task.kind != "tokens" or work.name in COMPUTED:
             return []
-        found: list[Record] = []
+        records: list[Record] = []
         for share in self.shares:
             judged = evaluate(model, noisy(work.task, share), batch_size=32)
             noisy_labels: Labels = {**labels, "noise": share}
-            found += score_records(judged, noisy_labels, "noisy_score", NOISY_ANSWERS)
-        return found
+            records += score_records(judged, noisy_labels, "noisy_score", NOISY_ANSWERS)
+        return records
 
 
 def noisy(task: Task, share: float) -> Task:
@@ -119,15 +119,15 @@ class Neighbours:
             for weights in implied_weights(shown, example):
                 if bool((weights < -TINY).any()):
                     return []
-                own, seen = by_distance(weights)
-                sums, counts = sums + own, counts + seen
-        found: list[Record] = []
+                weight_sums, seen = by_distance(weights)
+                sums, counts = sums + weight_sums, counts + seen
+        records: list[Record] = []
         for least, total, pairs in zip(DISTANCES, sums.tolist(), counts.tolist(), strict=True):
             if pairs:
                 at: Labels = {**labels, "distance": least}
                 weight, count = total / pairs, max(1, round(pairs))
-                found += measured(at, "ratio", count, weight_at_distance=weight)
-        return found
+                records += measured(at, "ratio", count, weight_at_distance=weight)
+        return records
 
 
 @torch.no_grad()
@@ -139,8 +139,8 @@ def implied_weights(
     An output is linear in the values: those that are unit vectors, a few columns at a time, give
     the weights of these columns.
     """
-    place = next(model.parameters()).device
-    row = {name: x[None, :LONGEST].to(place) for name, x in example.items() if name != "labels"}
+    device = next(model.parameters()).device
+    row = {name: x[None, :LONGEST].to(device) for name, x in example.items() if name != "labels"}
     with _listening(model) as seen:
         model(**row)
     return [_weights(mechanism, streams, mask) for mechanism, streams, mask in seen]

@@ -28,15 +28,15 @@ def length_records(
     time, as "ARM, interpolated" or "ARM, as many slots" (``_lin_projection``); up to the tokens it
     was ``trained`` on both are one.
     """
-    found = []
+    records = []
     for tokens, task in tasks.items():
         arms = {str(labels["arm"]): model}
         other = other_form(model, trained, max(tokens, trained))
         if other is not None:
             arms[f"{labels['arm']}, {other[0]}"] = other[1] if tokens > trained else model
-        for arm, asked in arms.items():
-            found += _judged(asked, task, {**labels, "arm": arm, "tokens": tokens})
-    return found
+        for arm, form in arms.items():
+            records += _judged(form, task, {**labels, "arm": arm, "tokens": tokens})
+    return records
 
 
 def _judged(model: PreTrainedModel, task: Task, labels: Labels) -> list[Record]:

@@ -43,17 +43,17 @@ def unpromising(
     dense, uniform = (_right(records, question, task, arm) for arm in PAIR)
     if dense is None or uniform is None:
         return ""
-    told = f"of {len(dense):,} inputs softmax is right on {dense.mean():.1%}"
+    score_text = f"of {len(dense):,} inputs softmax is right on {dense.mean():.1%}"
     if dense.mean() < chance + ABOVE_CHANCE:
-        return f"{told}, guessing on {chance:.1%}"
+        return f"{score_text}, guessing on {chance:.1%}"
     if dense.mean() - uniform.mean() < margin:
-        return f"{told}, the mean of all values on {uniform.mean():.1%}"
+        return f"{score_text}, the mean of all values on {uniform.mean():.1%}"
     return ""
 
 
 def _right(records: Sequence[Record], question: str, task: str, arm: str) -> Bits | None:
-    wanted = {"question": question, "task": task, "arm": arm, "seed": FIRST_SEED}.items()
+    required = {"question": question, "task": task, "arm": arm, "seed": FIRST_SEED}.items()
     for record in records:
-        if record.name == ANSWERS and wanted <= record.labels.items() and {*record.labels} <= OWN:
+        if record.name == ANSWERS and required <= record.labels.items() and {*record.labels} <= OWN:
             return right_of(record)
     return None

@@ -79,12 +79,12 @@ class PretrainedOptions:
             require_tasks(f"pretrained.{part}", getattr(self, part), PLACES)
         if len(set(self.tasks)) != len(self.tasks) or not self.tasks:
             raise UsageError("pretrained.tasks must be named, each once")
-        own = [each.name for each in fields(Stages)]
+        stage_names = [option.name for option in fields(Stages)]
         for task, changes in self.stages_of.items():
             for name in changes:
-                if name not in own:
+                if name not in stage_names:
                     raise UsageError(
-                        f"pretrained.stages_of.{task} has no {name!r}{nearest(name, own)}"
+                        f"pretrained.stages_of.{task} has no {name!r}{nearest(name, stage_names)}"
                     )
         for task in {*self.tasks, *self.stages_of}:
             require_arms(self.of(task).arms)
@@ -117,7 +117,7 @@ def pretrained_cells(
     if not options.model:
         return []
     require_openable(options.model)
-    found = []
+    cells = []
     for task in options.tasks:
         if not can_be_had(task, data):
             continue
@@ -135,8 +135,8 @@ def pretrained_cells(
             last_judges=tuple(last_judges),
         )
         for seed in range(min(seeds, stages.most_seeds or seeds)):
-            found += _cells_of(work, seed)
-    return found
+            cells += _cells_of(work, seed)
+    return cells
 
 
 def _cells_of(work: SwappedWork, seed: int) -> list[Cell]:
@@ -165,8 +165,8 @@ def _seconds(work: SwappedWork) -> tuple[float, float]:
     dense = stages.dense_epochs * epoch(DENSE_TOKEN_S + tokens * DENSE_PAIR_S) + judged
     arm = stages.layer_epochs * epoch(LAYERS_TOKEN_S) + stages.later_epochs * epoch(TAUGHT_TOKEN_S)
     arm += stages.plain * stages.swapped_epochs * epoch(PLAIN_TOKEN_S)
-    asked = (4 + len(work.judges) if stages.plain else 3) + len(work.last_judges)
-    return 5.0 + dense, 10.0 + arm + asked * judged
+    evaluations = (4 + len(work.judges) if stages.plain else 3) + len(work.last_judges)
+    return 5.0 + dense, 10.0 + arm + evaluations * judged
 
 
 def can_be_had(task: str, data: Path | None) -> bool:
@@ -187,28 +187,28 @@ def notes(options: PretrainedOptions, data: Path | None) -> list[str]:
             "swapped pretrained models were left out: no pretrained model was named "
             "(pretrained.model is a folder or a hub name)"
         ]
-    found = []
+    texts = []
     for task in options.tasks:
         if not can_be_had(task, data):
-            found.append(f"{task} was left out: {PLACES[task]} is not in the data folder")
+            texts.append(f"{task} was left out: {PLACES[task]} is not in the data folder")
             continue
         if task in REPLACED:
-            found.append(REPLACED[task])
+            texts.append(REPLACED[task])
         if task in SEEN and "minilm" in options.model.lower():
-            found.append(f"the pretrained model saw {SEEN[task]} before: its score is not clean")
-        found += _missing_parts(task, options, data)
-    return found
+            texts.append(f"the pretrained model saw {SEEN[task]} before: its score is not clean")
+        texts += _missing_parts(task, options, data)
+    return texts
 
 
 def _missing_parts(task: str, options: PretrainedOptions, data: Path | None) -> Sequence[str]:
     """What is smaller than what was published, as far as the options and files tell."""
-    found = []
+    texts = []
     examples = options.task_options.get(task, {}).get("examples")
     if examples:
-        found.append(f"{task}: fine-tuned on {examples:,} training examples at most")
+        texts.append(f"{task}: fine-tuned on {examples:,} training examples at most")
     if has_only_dev(task, data):
-        found.append(f"{task} has no training file: all splits are cut from the matched dev file")
-    return found
+        texts.append(f"{task} has no training file: all splits are cut from the matched dev file")
+    return texts
 
 
 BUDGETS = load_budgets("sparing_papers.long_range", PretrainedOptions, "pretrained.toml")

@@ -40,7 +40,7 @@ def training_cells(
     that tell whether the task may decide come first; where they promise nothing, only arms of
     ``always`` are trained.
     """
-    found = []
+    cells = []
     idle = idle_after_pilot(work)
     for seed in range(work.options.seeds):
         name = f"{work.question}:{work.name}:{seed}"
@@ -50,8 +50,8 @@ def training_cells(
         for arm in arms:
             cell = arm_cell(work, arm, seed, judges)
             tried = (seed == FIRST_SEED and arm in PAIR) or arm in always
-            found.append(cell if tried else replace(cell, idle=idle))
-    return found
+            cells.append(cell if tried else replace(cell, idle=idle))
+    return cells
 
 
 def arm_cell(work: LongWork, arm: str, seed: int, judges: Sequence[Judge] = ()) -> Cell:

@@ -55,11 +55,11 @@ def verdict(run: Run) -> Verdict:
 
 def _exact(run: Run, best: str) -> str:
     """What exactness comes to at unseen lengths and numbers."""
-    own, two, text = (
+    best_exact, two, text = (
         share_text(mean_of(run.table, "exact", arm, set="out+long"))
         for arm in (best, TWO_WEIGHTS, CALCULATOR)
     )
-    return TEXT("exact", best=best, own=own, two=two, text=text)
+    return TEXT("exact", best=best, own=best_exact, two=two, text=text)
 
 
 def _claims(run: Run) -> str:
@@ -68,12 +68,12 @@ def _claims(run: Run) -> str:
     verdicts = [verdict_of(goal) for goal, kind in goals if kind == CLAIM]
     if not verdicts:
         return ""
-    standing, falling, undecided = map(verdicts.count, ("stands", "falls", "undecided"))
+    supported, falling, undecided = map(verdicts.count, ("stands", "falls", "undecided"))
     return TEXT(
         "verdicts",
         claims=len(verdicts),
-        standing=standing,
-        stand="stands" if standing == 1 else "stand",
+        standing=supported,
+        stand="stands" if supported == 1 else "stand",
         falling=falling,
         fall="falls" if falling == 1 else "fall",
         open=undecided,
