@@ -139,20 +139,19 @@ WORDS = {
     ),
     r"(?:is|are|was|were) told": (
         "shown, reported",
-        "docs papers/adaattention papers/kerformer papers/linformer",
+        "docs papers/adaattention",
     ),
     r"ask(?:s|ed) of": (
         "evaluated on, measured on",
-        "docs papers/linformer papers/long_range",
+        "docs",
     ),
     r"judges?|judged|judging": (
         "evaluate, decide",
-        "docs papers papers/adaattention papers/calculator papers/hugginggreen "
-        "papers/linformer papers/long_range src/compare src/report src/slim",
+        "docs papers papers/adaattention papers/hugginggreen src/compare src/report src/slim",
     ),
     r"right answers?": (
         "accuracy",
-        "docs papers/calculator papers/kerformer papers/long_range",
+        "docs papers/kerformer",
     ),
     r"dense rivals?": (
         "dense baseline",
@@ -164,7 +163,7 @@ WORDS = {
     ),
     r"stretch(?:es)?": (
         "segments",
-        "docs papers/adaattention papers/linformer papers/long_range src/mechanisms",
+        "docs papers/adaattention papers/linformer src/mechanisms",
     ),
     r"polish(?:es|ed|ing)?": (
         "fine-tune at fixed width",
@@ -172,7 +171,7 @@ WORDS = {
     ),
     r"standing": (
         "existing",
-        "docs papers/adaattention papers/calculator",
+        "docs papers/adaattention",
     ),
     r"storeys?": (
         "layers",
@@ -188,11 +187,11 @@ WORDS = {
     ),
     r"theirs": (
         "the baseline's",
-        "docs papers/adaattention papers/long_range src/mechanisms src/slim src/tasks src/transfer",
+        "docs papers/adaattention src/mechanisms src/slim src/tasks src/transfer",
     ),
     r"who|whoever": (
         "the thing itself",
-        "docs papers/adaattention papers/kerformer src/experiment src/report src/slim",
+        "docs papers/adaattention src/experiment src/report src/slim",
     ),
 }
 NAMES = {"found", "told", "asked", "own", "each", "place", "kept", "wanted"}

@@ -31,7 +31,7 @@ SMALLEST_S, PER_WEIGHT_S = 15.0, 4e-4
 
 
 def arm_cell(options: Options, folder: Path, name: str, seed: int) -> Cell:
-    """Train one arm with one seed, judge it, and ask what its answers hang on."""
+    """Train one arm with one seed, evaluate it, and probe its answers."""
     arm = ARMS[name]
 
     def tuned() -> Tuned:

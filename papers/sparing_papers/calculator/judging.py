@@ -1,4 +1,4 @@
-"""How right a predictor of sums is, where it errs, and what its answers hang on."""
+"""How accurate a predictor of sums is, where it errs, and what its answers depend on."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _legacy(given: Mapping[str, Sequence[float | None]], labels: Labels) -> Iter
 
 
 def _closer(given: Sequence[float | None], labels: Labels) -> Record:
-    """How often an answer lies nearer to the last number than to the first; beside the truth."""
+    """How often an answer is nearer to the last number than to the first; the same of the truth."""
     sums = test_sets()["in"]
     truth = [float(expression.value) for expression in sums]
     shares = [_share_closer(sums, answers) for answers in (given, truth)]
@@ -117,15 +117,15 @@ def _share_closer(sums: Sequence[Expression], answers: Sequence[float | None]) -
 
 
 def probe_records(model: Predictor, labels: Labels) -> list[Record]:
-    """How much an answer follows each operand, by place and size; what attention looks at."""
+    """How much an answer follows each operand, by position and size; what attention looks at."""
     records = [row for operands in PROBED_OPERANDS for row in _sensitivity(model, operands, labels)]
     return [*records, *_attention(model, labels)]
 
 
 def _sensitivity(model: Predictor, operands: int, labels: Labels) -> Iterator[Record]:
-    """The answer's change where an operand grows by one, its sign that of the truth: 1 is right.
+    """The answer's change where an operand grows by one, with the true sign: 1 is right.
 
-    Only operands that are still in the range of training afterwards grow.
+    Only operands that stay in the range of training grow.
     """
     name = "in" if operands == PROBED_OPERANDS[0] else "published long"
     sums = [expression for expression in test_sets()[name] if len(expression.operands) == operands]

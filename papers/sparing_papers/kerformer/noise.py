@@ -23,11 +23,11 @@ ARMS = (KERFORMER, DENSE)
 
 
 def noise(records: RecordTable, confidence: float) -> Estimate | None:
-    """What Kerformer keeps of what it is above chance, under the middle noise, less softmax's.
+    """The share of its score above chance that Kerformer keeps under noise, less softmax's.
 
-    A share, as who learned less has less to lose; on the tasks where both learned something. Noise
-    and test examples are the same for all seeds: without right answers under noise, which tell what
-    other ones would change, there is no interval.
+    A share, as a model that learned less has less to lose; at the middle noise, on tasks that both
+    learned. Noise and test examples are the same for all seeds. The interval needs records of which
+    examples were right under noise; without them there is none.
     """
     shares = sorted(float(share or 0.0) for share in records.values_of("noisy_score", "noise"))
     if not shares:
@@ -79,9 +79,9 @@ def _step(records: RecordTable, both: Set[str]) -> float:
 
 
 def _of_examples(records: RecordTable, key: str, share: float) -> Part | None:
-    """What other test examples and other noise would change of the difference on one task.
+    """The effect of other test examples and other noise on the difference on one task.
 
-    None where right answers are not kept, or the score is not their mean.
+    None where no record holds which examples were right, or the score is not their mean.
     """
     question, _, task = key.partition("/")
     chance = deciding(records, question)[task]
@@ -109,7 +109,7 @@ def _errors(
 def _right(
     records: RecordTable, name: str, score: str, labels: Mapping[str, Label]
 ) -> dict[int, Errors]:
-    """Right answers by seed, where the score is their mean."""
+    """Which examples were right, by seed, where the score is their mean."""
     means = by_seed(records, score, **labels)
     right = right_by_seed(records, name, **labels)
     return {

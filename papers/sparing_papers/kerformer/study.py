@@ -1,10 +1,10 @@
 """Kerformer's tables beside measured ones: time, memory, long ranges, images, swapped encoders.
 
-``sparing study kerformer`` times mechanisms alone and in one named backbone, trains that backbone
-on long-range tasks and a vision transformer on images with every mechanism and several seeds, swaps
-a pretrained encoder's attention and distils it, and gives a verdict on every published claim. Where
-dense attention is not clearly better than guessing and than the mean of all values, a task decides
-nothing, and the page says so. Quick takes about half an hour of one core.
+``sparing study kerformer`` times mechanisms alone and in one named backbone. It trains that
+backbone on long-range tasks, and a vision transformer on images, with every mechanism and several
+seeds. It swaps a pretrained encoder's attention and distils it, and gives a verdict on every
+published claim. A task decides nothing where dense attention is not clearly better than chance and
+than the mean of all values. Quick takes about half an hour of one core.
 
 Source: Gan et al., A novel approach to attention mechanism using kernel functions: Kerformer
 (2023), doi 10.3389/fnbot.2023.1214203.

@@ -126,7 +126,7 @@ def _form(method: str, like: Captured, slots: int, seed: int) -> Linformer:
         seed=seed,
     )
     if method == LEARNED:
-        # From a drawn start so few steps end above plain means, which are such matrices too.
+        # From a random start, so few steps end with a larger error than that of plain means.
         with torch.no_grad():
             for matrix in (form.key_projection, form.value_projection):
                 assert matrix is not None
@@ -135,7 +135,7 @@ def _form(method: str, like: Captured, slots: int, seed: int) -> Linformer:
 
 
 def means(slots: int, tokens: int) -> Float[Tensor, "slots tokens"]:
-    """The matrix whose rows take the mean of one stretch of tokens each, as even as they go."""
+    """The matrix whose rows are means over segments of tokens, of lengths as even as possible."""
     owner = torch.arange(tokens) * slots // tokens
     matrix = torch.nn.functional.one_hot(owner, slots).T.float()
     return matrix / matrix.sum(1, keepdim=True)

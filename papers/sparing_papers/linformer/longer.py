@@ -63,11 +63,11 @@ def lengthened(
     """A trained arm for longer inputs, with nothing trained further.
 
     The arm is built anew for ``tokens`` tokens, with its options as trained, and given the trained
-    weights. Position embeddings are interpolated, for every arm alike. A projection of Linformer
-    keeps its columns and has those beyond as they are drawn ("sliced": what a matrix built for
-    longer inputs is after training on shorter rows, whose missing columns get no gradient), or is
-    interpolated along the tokens and scaled, so that a constant sequence keeps its slots. Raises
-    ``Unsupported`` for an arm with other weights that depend on the length.
+    weights. Position embeddings are interpolated, for every arm alike. A "sliced" projection of
+    Linformer keeps its columns and gets random ones beyond: a matrix built for longer inputs is the
+    same after training on shorter rows, as its other columns get no gradient. An "interpolated" one
+    is scaled, so that a constant sequence keeps its slots. Raises ``Unsupported`` for an arm with
+    other weights that depend on the length.
     """
     model = work.build(arm, seed, tokens)
     state, given = model.state_dict(), trained.state_dict()
@@ -85,7 +85,7 @@ def lengthened(
 
 
 def by_length(options: Options, data: Path | None, tests: dict[int, Any] | None = None) -> Judge:
-    """A judge of trained arms: the score at each factor, and what it loses at the largest.
+    """A measurement of trained arms: the score at each factor, and the drop at the largest.
 
     The inputs are read once and kept in ``tests``.
     """
@@ -138,7 +138,7 @@ def require_lengthening(arms: Sequence[str], tokens: int, longest: int) -> None:
         for name in fixed:
             if not name.endswith(PROJECTIONS):
                 raise UsageError(
-                    f"{arm} cannot be asked of longer inputs: its {name} belongs to one length; "
+                    f"{arm} cannot be run on longer inputs: its {name} belongs to one length; "
                     "leave it out of the arms"
                 )
 
@@ -146,9 +146,9 @@ def require_lengthening(arms: Sequence[str], tokens: int, longest: int) -> None:
 def longer_cells(
     options: Options, work: LinWork, data: Path | None, judges: tuple[Judge, ...] = ()
 ) -> list[Cell]:
-    """Every arm trained with every seed, and judged at each length.
+    """Every arm trained with every seed, and evaluated at each length.
 
-    Dense attention always: its matrices are taken apart.
+    Dense attention is always trained: its matrices are analysed.
     """
     tokens = trained_tokens(work)
     require_lengthening(work.options.arms_for(work.name), tokens, max(options.factors) * tokens)

@@ -1,4 +1,4 @@
-"""Another domain: trained on long film reviews, asked of products and of single sentences."""
+"""Another domain: trained on film reviews, evaluated on products and on single sentences."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _PRODUCTS = Table(("text",), "label", names=("text", "label"))
 
 @dataclass(frozen=True)
 class Domain:
-    """A file of labelled texts below the data folder, and what stands in it.
+    """A file of labelled texts below the data folder, and its contents.
 
-    ``elsewhere`` tells that it speaks of something else than films do. Sentences on films are of
-    the same domain and show what comes of their length alone.
+    ``elsewhere``: the texts are not about films. Sentences on films are of the same domain and show
+    the effect of their length alone.
     """
 
     folder: str
@@ -102,14 +102,14 @@ def _encoded(task: Task, options: Options, rows: list[Row]) -> Examples:
 
 
 def swapped_name(task: str) -> str:
-    """What a pretrained encoder that was swapped on a task is told by, beside one from nothing."""
+    """The task's name in records of a swapped pretrained encoder."""
     return f"{task}, swapped"
 
 
 def by_domain(
     options: Options, data: Path | None, *, swapped: bool = False
 ) -> Callable[[PreTrainedModel, Asked, Labels], list[Record]]:
-    """A judge of arms that were trained on reviews: the score at home, elsewhere, and the drop."""
+    """A measurement of arms trained on reviews: the score at home, elsewhere, and the drop."""
     tasks: dict[str, Task] = {}
 
     def judge(model: PreTrainedModel, work: Asked, labels: Labels) -> list[Record]:

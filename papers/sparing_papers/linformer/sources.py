@@ -1,4 +1,4 @@
-"""Whose attention is taken apart: the dense encoders trained here, and a pretrained one."""
+"""Encoders whose attention is analysed: the dense ones trained here, and a pretrained one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PRETRAINED = "pretrained"
 
 @dataclass(frozen=True)
 class Source:
-    """A model to ask: ``name`` on the page, and a function that gives model and rows by length.
+    """A model to analyse: ``name`` on the page, and a function that gives model and rows by length.
 
     ``longest`` is the longest input that the model was trained on, ``limit`` the longest that it
     can be given.

@@ -1,13 +1,13 @@
 """Linformer's open questions: do few slots hold, and do they hold on longer inputs?
 
-``sparing study linformer`` trains small encoders and asks them of inputs up to eight times as long
-as trained on, and of other domains; takes attention matrices apart by layer, head and length; holds
-the errors of projected attention beside the bounds that are printed for them; and times encoders at
-a fixed number of tokens. Quick takes about 15 minutes of one core; it shows that all of it runs,
-and decides nothing. Standard takes about 5 hours and goes on wherever it was stopped.
+``sparing study linformer`` trains small encoders and evaluates them on inputs up to eight times as
+long, and on other domains. It analyses attention matrices by layer, head and length, and compares
+the errors of projected attention with the published bounds. It times encoders at a fixed number of
+tokens. Quick takes about 15 minutes of one core; it shows that everything runs, and decides
+nothing. Standard takes about 5 hours and continues where it was stopped.
 
 Source: Wang et al., 2020, arXiv 2006.04768. What differs: everything is small, has seeds, and is
-asked of lengths that no training has seen.
+evaluated on lengths that no training has seen.
 """
 
 from __future__ import annotations

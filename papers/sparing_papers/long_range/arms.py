@@ -54,7 +54,7 @@ NAMED: Mapping[str, LongArm] = {
 
 
 def names() -> tuple[str, ...]:
-    """All arms: the named ones, then every mechanism that says it is one."""
+    """All arms: the named ones, then every mechanism whose traits make it one."""
     mechanisms = (n for n in MECHANISMS.names() if mechanism_class(n).traits.arm and n not in NAMED)
     return (*NAMED, *mechanisms)
 

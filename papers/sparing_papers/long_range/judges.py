@@ -1,4 +1,4 @@
-"""What else a trained encoder is asked: scores under noise, and how much it weighs neighbours."""
+"""Other measurements of a trained encoder: scores under noise, and the weight of neighbours."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Seen = list[tuple[Mechanism, dict[str, Tensor], Mask]]
 
 @runtime_checkable
 class Asked(Protocol):
-    """What a judge must know of the work that a model was trained in."""
+    """What a measurement needs to know of the task that a model was trained on."""
 
     @property
     def name(self) -> str:
@@ -95,8 +95,8 @@ def _marks(task: Task) -> set[int]:
 class Neighbours:
     """The mean weight of keys by their distance from the query, over each key's own mean.
 
-    A key that weighs much for all queries says nothing of distance: one weight for each position,
-    as a published form of Kerformer learns it, would else look like a liking for what is near.
+    A key that weighs much for all queries says nothing of distance. One form of Kerformer learns
+    such a weight for each position, which would otherwise look like a preference for neighbours.
     """
 
     def __init__(self, looked_at: int) -> None:

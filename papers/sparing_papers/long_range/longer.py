@@ -1,4 +1,4 @@
-"""A swapped encoder that was trained on short inputs, asked on longer ones."""
+"""A swapped encoder that was trained on short inputs, evaluated on longer ones."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ JUDGED_AT_ONCE = 32
 def length_records(
     model: PreTrainedModel, tasks: Mapping[int, Task], labels: Mapping[str, Label], trained: int
 ) -> list[Record]:
-    """Score, chance and right answers at each length; ``tasks`` are by tokens.
+    """Score, chance and which examples were right at each length; ``tasks`` are by tokens.
 
-    The inputs are the same at every length, but for what is cut off, and fill the longest: what is
-    stretched for a length is asked of rows that have it. Linformer is asked a second
-    time, as "ARM, interpolated" or "ARM, as many slots" (``_lin_projection``); up to the tokens it
-    was ``trained`` on both are one.
+    The same inputs are cut to every length, and all of them fill the longest. Linformer is
+    evaluated a second time, as "ARM, interpolated" or "ARM, as many slots" (see ``other_form``).
+    Up to the tokens that it was ``trained`` on, both forms are the same.
     """
     records = []
     for tokens, task in tasks.items():

@@ -1,8 +1,8 @@
 """Kerformer's Table 4: a pretrained encoder with its attention swapped, before and after training.
 
-A dense model is fine-tuned; copies of it get another mechanism in every layer and are judged as
-they are, trained on with labels alone, and, beside that, made to imitate the dense model, first
-layer by layer and then end to end, in as many steps.
+A dense model is fine-tuned. Swapped models get another mechanism in every layer and are evaluated
+untrained. They are then trained with labels alone and, separately for as many steps, to imitate the
+dense model, first layer by layer and then end to end.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ PLACES = {
 REPLACED = {
     "amazon": "Amazon is not the published set (Ni et al., 2019) but 1,000 sentences of it with "
     "two classes (Sentiment Labelled Sentences, Kotzias et al., 2015), a fifth of them to test on",
-    "qqp": "QQP is judged by F1, as GLUE does; the published table does not say by what",
+    "qqp": "QQP is evaluated by F1, as GLUE does; the published table does not name its metric",
 }
 # Tasks among those that all-MiniLM-L6-v2, the usual small sentence encoder, was tuned on before.
 SEEN = {"mnli": "MultiNLI", "qqp": "Quora's duplicate questions"}
-# Of MiniLM (6 layers, width 384) on one core of a server, in seconds for each token: trained with
-# dense attention (whose dropout takes the unfused way, so that it grows with the length), with
-# linear attention, layer by layer, end to end beside a teacher, and judged.
+# Of MiniLM (6 layers, width 384) on one core of a server, in seconds for each token. Trained with
+# dense attention, which grows with the length, as its dropout is not fused; with linear attention;
+# layer by layer; end to end beside a teacher; and evaluated.
 DENSE_TOKEN_S, DENSE_PAIR_S, PLAIN_TOKEN_S = 1.0e-3, 2.5e-6, 1.0e-3
 LAYERS_TOKEN_S, TAUGHT_TOKEN_S, JUDGED_TOKEN_S = 0.6e-3, 1.4e-3, 0.35e-3
 STEP_S = 0.15
@@ -60,12 +60,11 @@ USUAL_EXAMPLES = {"amazon": 720}
 
 @dataclass(frozen=True)
 class PretrainedOptions:
-    """Which pretrained model is swapped, and what its copies are trained on.
+    """Which pretrained model is swapped, and what the swapped models are trained on.
 
     ``model`` is a folder or hub name; without one nothing is run. ``stages`` say how all tasks are
-    trained, ``stages_of`` what is other for one task, by the same names (of tasks that are not run
-    too, so that a budget can be narrowed to one). ``task_options`` are by task those of
-    ``load_task``; "amazon" is the task ``text`` on its file.
+    trained; ``stages_of`` overrides them for one task, which may be one that is not run.
+    ``task_options`` are by task those of ``load_task``; "amazon" is the task ``text`` on its file.
     """
 
     model: str = ""
@@ -109,10 +108,10 @@ def pretrained_cells(
     judges: Sequence[Judge] = (),
     last_judges: Sequence[Judge] = (),
 ) -> list[Cell]:
-    """Task by task and seed by seed: the dense model first, then every arm in a drawn order.
+    """Task by task and seed by seed: the dense model first, then every arm in a random order.
 
-    ``judges`` are asked of every copy that was trained with labels alone, ``last_judges`` of every
-    one that imitated the dense model.
+    ``judges`` measure every swapped model that was trained with labels alone, ``last_judges``
+    every one that imitated the dense model.
     """
     if not options.model:
         return []
@@ -201,7 +200,7 @@ def notes(options: PretrainedOptions, data: Path | None) -> list[str]:
 
 
 def _missing_parts(task: str, options: PretrainedOptions, data: Path | None) -> Sequence[str]:
-    """What is smaller than what was published, as far as the options and files tell."""
+    """What is smaller than what was published, as far as the options and files show."""
     texts = []
     examples = options.task_options.get(task, {}).get("examples")
     if examples:

@@ -1,4 +1,4 @@
-"""One pretrained model on one task: fine-tuned, swapped, judged, and trained on in two ways."""
+"""One pretrained model on one task: fine-tuned, swapped, evaluated, and trained in two ways."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def has_only_dev(task: str, data: Path | None) -> bool:
 class SwappedWork:
     """One task and one pretrained model: what the cells of all arms and seeds share.
 
-    ``judges`` are what else a copy is asked that was trained with labels alone, as published,
+    ``judges`` measure a swapped model that was trained with labels alone, as published,
     ``last_judges`` one that imitated the dense model to the end.
     """
 
@@ -81,7 +81,7 @@ class SwappedWork:
 
     @cached_property
     def task(self) -> Task:
-        """The task, read with the model's tokenizer when it is first asked for."""
+        """The task, read with the model's tokenizer at first use."""
         file = FILES.get(self.name)
         loaded = self.name if file is None else "text"
         given = {**(file or {}), **self.task_options}
@@ -138,13 +138,13 @@ class SwappedWork:
         if data != self.digest:
             raise DataError(
                 f"the data of {self.name} are not those that the dense model was fine-tuned and "
-                "judged on: give the same data folder, or start a new run"
+                "evaluated on: give the same data folder, or start a new run"
             )
         return score
 
     @cached_property
     def digest(self) -> str:
-        """What tells the task's examples from others."""
+        """The digests of the task's splits."""
         return " ".join(split.digest for split in self.task.splits.values())
 
     def swapped(self, arm: str, seed: int) -> PreTrainedModel:
@@ -157,15 +157,15 @@ class SwappedWork:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest inputs that a copy is asked on."""
+        """Tokens of the longest inputs that a swapped model is evaluated on."""
         return max((self.task.tokens, *self.stages.read_at))
 
     @cached_property
     def lengths(self) -> dict[int, Task]:
         """The task by the tokens that its inputs are cut to, with the test inputs that fill all.
 
-        A shorter one would be the same at several lengths, and what was made for longer rows would
-        be asked of it. Raises ``UsageError`` where there is none that is long enough.
+        A shorter input would be the same at several lengths. Raises ``UsageError`` where no input
+        is long enough.
         """
         read_at = self.stages.read_at
         stages = replace(self.stages, test_examples=0)
@@ -199,14 +199,14 @@ class SwappedWork:
 
 
 def dense_records(work: SwappedWork, seed: int) -> list[Record]:
-    """Fine-tune the dense model, judge and keep it; the rows of each split stand beside."""
+    """Fine-tune, evaluate and keep the dense model; count the examples of each split."""
     stages = work.stages
     labels, model_dir = work.labels(DENSE_MODEL, seed, TEACHER), work.model_dir(DENSE_MODEL, seed)
-    # mechanisms that have no such option would be held against attention that drops weights
-    # it must read what copies are asked on in the end, which is said before anything is trained
+    # Without attention dropout, which most mechanisms lack. Built for the longest inputs that
+    # swapped models are evaluated on, so that a length that is too long fails before any training.
     longest_task = replace(work.task, tokens=work.longest)
     model = without_dropout(build_model(work.model, longest_task, seed=seed), hidden=False)
-    _ = work.lengths  # which says now if there is nothing to ask in the end
+    _ = work.lengths  # raises now, and not after the training, where no input is long enough
     recipe = work.recipe(stages.dense_epochs, stages.dense_rate, seed)
     with threads(work.thread_count):
         trained = train_metered(model, work.task, recipe, model_dir, work.watts_per_core)
@@ -283,7 +283,7 @@ class _Arm:
         objective: Objective | None = None,
         after: int = 0,
     ) -> tuple[int, list[Record]]:
-        """Train for a stage, judge, and say what it took."""
+        """Train for a stage, evaluate, and record the cost."""
         work = self.work
         labels = work.labels(self.arm, self.seed, stage)
         rate = work.stages.layer_rate if stage == LAYERS else work.stages.later_rate

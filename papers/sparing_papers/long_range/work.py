@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NEED_NO_DATA = ("listops", "pathfinder", "digits", "scenes", "arithmetic")
 TRAINED = ("epochs", "learning_rate", "batch_size")
-ABOVE_CHANCE = 0.05  # what the dense arm must be better than guessing for a task to decide
+ABOVE_CHANCE = 0.05  # how far above chance dense attention must be for a task to be sensitive
 ARMS = ("arms", "arms_of")
 # Questions whose arms have cells of their own; of others, several arms are measured in one cell.
 CELL_EACH = ("arena", "vision", "pretrained", "longer", "texts", "swapped")
@@ -75,7 +75,7 @@ class TaskOptions:
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """The arms with the two that decide whether a task tells anything, dense first."""
+        """The arms with the two of the sensitivity check, dense first."""
         return tuple(dict.fromkeys((DENSE, *self.arms, UNIFORM)))
 
     def arms_for(self, task: str) -> tuple[str, ...]:
@@ -148,9 +148,9 @@ class LongWork:
 def bare_identity(identity: dict[str, Any], cell_each: bool = False) -> dict[str, Any]:
     """What makes two runs the same one, less what changes nothing of what was done.
 
-    What a pilot left out may be trained after all, and lengths may be added where there are none;
-    so may seeds, which all have cells of their own, and arms where they have too. A precision is
-    told as this machine takes it: arms must not be held against others that learned in another.
+    What a pilot left out may be trained after all, and lengths may be added where there are none.
+    Seeds may be added, as they have cells of their own, and arms where they do. A precision is
+    resolved for this machine, as arms of different precisions must not be compared.
     """
     free = ("pilot", "seeds", "most_seeds", *(ARMS if cell_each else ()))
     bare = {}

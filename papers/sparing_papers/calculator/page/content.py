@@ -17,7 +17,7 @@ TEXT = Prose("sparing_papers.calculator.page")
 
 
 def judged_arms(run: Run) -> list[str]:
-    """Every arm that was judged, in the order of the configuration."""
+    """Every arm that was evaluated, in the order of the configuration."""
     judged = run.table.values_of("exact", "arm")
     return [str(arm) for arm in run.config["arms"] if arm in judged]
 
@@ -72,7 +72,7 @@ def _claims(run: Run) -> str:
     return TEXT(
         "verdicts",
         claims=len(verdicts),
-        standing=supported,
+        supported=supported,
         stand="stands" if supported == 1 else "stand",
         falling=falling,
         fall="falls" if falling == 1 else "fall",

@@ -116,11 +116,17 @@ def load_corpus(
 ) -> TextCorpus:
     """Read a corpus: so many tokens to train on, and of validation and of test, at most.
 
-    ``name`` is ``reviews`` (IMDB's film reviews, by the project's own reader), ``grammar``
-    (generated; needs nothing), ``wikitext:`` with a folder of the published files or a
-    configuration of the hub's (``wikitext:wikitext-103-raw-v1``), the path of a text file whose
-    texts are parted by empty lines, or ``auto``. The words of the training texts make the
-    vocabulary. Raises ``DataError`` for what is missing or empty, ``UsageError`` for other names.
+    ``name`` is one of
+
+    - ``reviews``: IMDB's film reviews, by the project's own reader.
+    - ``grammar``: generated; needs no data.
+    - ``wikitext:`` with a folder of the published files or a configuration of the hub's
+      (``wikitext:wikitext-103-raw-v1``).
+    - The path of a text file with empty lines between its texts.
+    - ``auto``: see ``corpus_of``.
+
+    The words of the training texts make the vocabulary. Raises ``DataError`` for what is missing or
+    empty, ``UsageError`` for other names.
     """
     name = corpus_of(name, data)
     texts, read, notes = _texts(name, data)

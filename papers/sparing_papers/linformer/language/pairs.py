@@ -68,8 +68,8 @@ def translate(source: Words) -> Words:
     """The rule, applied to a sentence: clause by clause, the last one first.
 
     In a clause the object comes first, then the subject, the adverb, and the verb, which ends as
-    its subject does (``-n`` for plurals); a noun comes before its adjective, which takes its
-    noun's ending; the determiner stands last in its phrase.
+    its subject does (``-n`` for plurals). A noun comes before its adjective, which takes its noun's
+    ending. The determiner is last in its phrase.
     """
     clauses: list[list[str]] = [[]]
     for word in source:

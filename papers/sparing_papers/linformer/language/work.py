@@ -1,4 +1,4 @@
-"""What the language part of the Linformer study is asked for, and what its cells share."""
+"""The options of the Linformer study's language part, and what its cells share."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ SLOTTED = re.compile(r"linformer, k = (\d+)")
 SIZES = {"long_range": (4, 128, 256), "bert": (2, 64, 128)}  # layers, width, inner width
 QUESTIONS = ("masked", "transfer", "causal", "translation")
 PLACES = ("encoder", "encoder and cross")
-STEP_S = 0.008  # what a step takes besides its arithmetic
+STEP_S = 0.008  # of a step besides its FLOPs
 
 
 @dataclass(frozen=True)
 class Schedule:
     """How long a model learns, and at which rates: ``passes`` over its examples, with warm-up.
 
-    Where there are several ``learning_rates``, every arm is trained at each with the first seed,
-    and the one with the least validation loss is that of all its seeds: at one rate for all, arms
-    that want a lower one would be judged by the rate.
+    With several ``learning_rates``, every arm is trained at each with the first seed. The rate of
+    the least validation loss is then used for all seeds of the arm. With one rate for all, arms
+    that need a lower one would lose because of the rate.
     """
 
     passes: Count = 3
@@ -94,7 +94,7 @@ class Transfer:
     """Fine-tuning what was pretrained at ``tokens``, beside the same arms from scratch.
 
     ``task`` is ``auto`` (sst2 where the corpus is real texts and there is a data folder, else
-    ``agreement``), or one of these two. It is trained on ``examples``, judged on
+    ``agreement``), or one of these two. It is trained on ``examples``, evaluated on
     ``test_examples``.
     """
 
@@ -172,8 +172,8 @@ class LanguageOptions:
     ``corpus`` is ``auto`` (film reviews where the data folder has them, else a generated grammar),
     ``reviews``, ``grammar``, ``wikitext:FOLDER`` or ``wikitext:wikitext-103-raw-v1``, or a text
     file. ``model`` gives the sizes of encoder and causal decoder: ``long_range`` is the backbone of
-    the long-range tasks, ``bert`` an eighth of it, which sees enough text in a minute to learn more
-    than the words' frequencies. ``questions`` are the ones that are asked.
+    the long-range tasks. ``bert`` is an eighth of it and sees enough text in a minute to learn more
+    than the words' frequencies. ``questions`` are the ones that are run.
     """
 
     corpus: str = AUTO
