@@ -143,7 +143,7 @@ WORDS = {
     ),
     r"ask(?:s|ed) of": (
         "evaluated on, measured on",
-        "docs papers/linformer papers/long_range",
+        "docs",
     ),
     r"judges?|judged|judging": (
         "evaluate, decide",
@@ -152,7 +152,7 @@ WORDS = {
     ),
     r"right answers?": (
         "accuracy",
-        "docs papers/calculator papers/kerformer papers/long_range",
+        "docs papers/kerformer",
     ),
     r"dense rivals?": (
         "dense baseline",

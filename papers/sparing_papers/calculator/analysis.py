@@ -101,9 +101,9 @@ def _legacy(table: RecordTable) -> Iterable[Record]:
     baselines = [{**errors, "relative": errors["pooled"]} for errors in pooled.values()]
     middle = {part: mean(errors[part] for errors in baselines) for part in baselines[0]}
     for arm in map(str, table.values_of("exact", "arm")):
-        own = _by_value(table, "legacy_error", arm, "part", (*common, "relative"))
+        by_part = _by_value(table, "legacy_error", arm, "part", (*common, "relative"))
         obtained = least_sure(table.all("legacy_error", arm=arm))
-        for seed, errors in own.items():
+        for seed, errors in by_part.items():
             if min(errors.values()) < 1e-9:
                 continue  # an exact model has no finite score
             score = legacy_score_of(errors, middle)

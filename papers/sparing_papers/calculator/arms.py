@@ -40,8 +40,8 @@ class ValueArm:
 
     def recipe(self, seed: int, epochs: int) -> Recipe:
         """How it is trained."""
-        own = published_recipe(self.network, self.rate, seed=seed)
-        return replace(own, epochs=epochs)
+        recipe = published_recipe(self.network, self.rate, seed=seed)
+        return replace(recipe, epochs=epochs)
 
 
 def _transformer(rate: float = 1e-3, **options: Any) -> ValueArm:

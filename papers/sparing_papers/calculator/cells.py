@@ -31,7 +31,7 @@ SMALLEST_S, PER_WEIGHT_S = 15.0, 4e-4
 
 
 def arm_cell(options: Options, folder: Path, name: str, seed: int) -> Cell:
-    """Train one arm with one seed, judge it, and ask what its answers hang on."""
+    """Train one arm with one seed, evaluate it, and probe its answers."""
     arm = ARMS[name]
 
     def tuned() -> Tuned:
@@ -104,12 +104,12 @@ def fixed_cells() -> list[Cell]:
 def _two_weights() -> tuple[Predict, int]:
     sums = published()["train"]
     network = GatedSum().double()
-    truth = torch.tensor([float(each.value) for each in sums], dtype=torch.float64)
+    truth = torch.tensor([float(expression.value) for expression in sums], dtype=torch.float64)
     network.solve(as_values(sums), truth)
 
-    def predict(asked: Sequence[Expression]) -> list[float | None]:
+    def predict(expressions: Sequence[Expression]) -> list[float | None]:
         with torch.inference_mode():
-            return list(network(as_values(asked).double()).tolist())
+            return list(network(as_values(expressions).double()).tolist())
 
     return predict, 2
 
@@ -118,22 +118,22 @@ def _linear() -> tuple[Predict, int]:
     """Least squares on the fifteen slots and a constant."""
     sums = published()["train"]
 
-    def rows(asked: Sequence[Expression]) -> torch.Tensor:
-        values = as_values(asked).double()
+    def rows(expressions: Sequence[Expression]) -> torch.Tensor:
+        values = as_values(expressions).double()
         return torch.cat([values, torch.ones_like(values[:, :1])], 1)
 
-    truth = torch.tensor([float(each.value) for each in sums], dtype=torch.float64)
+    truth = torch.tensor([float(expression.value) for expression in sums], dtype=torch.float64)
     # slots that never change in training: the smallest weights, as the pseudoinverse has them
     weights = torch.linalg.pinv(rows(sums)) @ truth
-    return lambda asked: list((rows(asked) @ weights).tolist()), len(weights)
+    return lambda expressions: list((rows(expressions) @ weights).tolist()), len(weights)
 
 
 def _calculator() -> tuple[Predict, int]:
     """The network that comes along: it reads text and writes text."""
     network = Calculator.load(SHIPPED)
 
-    def predict(asked: Sequence[Expression]) -> list[float | None]:
-        answers = network.answer([each.text for each in asked])
+    def predict(expressions: Sequence[Expression]) -> list[float | None]:
+        answers = network.answer([expression.text for expression in expressions])
         return [_number(answer.text) for answer in answers]
 
     return predict, network.weights
@@ -146,7 +146,7 @@ def _number(text: str) -> float | None:
 
 def all_cells(options: Options, folder: Path) -> list[Cell]:
     """Fixed rivals, then seed by seed, the baseline first."""
-    found = fixed_cells()
+    cells = fixed_cells()
     for seed in range(options.seeds):
-        found += [arm_cell(options, folder, name, seed) for name in options.trained]
-    return found
+        cells += [arm_cell(options, folder, name, seed) for name in options.trained]
+    return cells

@@ -130,8 +130,8 @@ def _best_of_all(ours: str, name: str, group: str) -> Measure:
 
     def measure(table: RecordTable, confidence: float) -> Estimate | None:
         errors = {arm: by_seed(table, name, arm, set=group) for arm in PUBLISHED}
-        own = errors.pop(ours)
-        return _beside_all([(error, own) for error in errors.values()], confidence)
+        candidate = errors.pop(ours)
+        return _beside_all([(error, candidate) for error in errors.values()], confidence)
 
     return measure
 
@@ -142,7 +142,9 @@ def _transformers_worst(name: str, group: str) -> Measure:
     def measure(table: RecordTable, confidence: float) -> Estimate | None:
         errors = {arm: by_seed(table, name, arm, set=group) for arm in PUBLISHED}
         ours = [errors.pop(arm) for arm in (SMALL, LARGE)]
-        return _beside_all([(own, other) for own in ours for other in errors.values()], confidence)
+        return _beside_all(
+            [(candidate, other) for candidate in ours for other in errors.values()], confidence
+        )
 
     return measure
 

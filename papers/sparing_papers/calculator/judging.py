@@ -1,4 +1,4 @@
-"""How right a predictor of sums is, where it errs, and what its answers hang on."""
+"""How accurate a predictor of sums is, where it errs, and what its answers depend on."""
 
 from __future__ import annotations
 
@@ -48,35 +48,35 @@ def test_sets() -> Mapping[str, tuple[Expression, ...]]:
 def score_records(predict: Predict, labels: Labels) -> list[Record]:
     """Exact match and errors of every set, by number and size of operands."""
     sets = test_sets()
-    given = {name: predict(each) for name, each in sets.items()}
-    found: list[Record] = []
+    given = {name: predict(expressions) for name, expressions in sets.items()}
+    records: list[Record] = []
     for name, expressions in sets.items():
-        own: Labels = {**labels, "set": name}
-        found += _scores(value_scores(expressions, given[name]), own)
+        set_labels: Labels = {**labels, "set": name}
+        records += _scores(value_scores(expressions, given[name]), set_labels)
         if name in LONG_SETS:
-            for count, each in by_operands(expressions, given[name]).items():
-                found += _scores(each, {**own, "operands": count})
+            for count, scores in by_operands(expressions, given[name]).items():
+                records += _scores(scores, {**set_labels, "operands": count})
         if name in OUT_SETS:
-            for largest, each in _by_largest(expressions, given[name]):
-                found += _scores(each, {**own, "largest": largest})
-    return [*found, *_legacy(given, labels), _closer(given["in"], labels)]
+            for largest, scores in _by_largest(expressions, given[name]):
+                records += _scores(scores, {**set_labels, "largest": largest})
+    return [*records, *_legacy(given, labels), _closer(given["in"], labels)]
 
 
-def _scores(found: ValueScores, labels: Labels) -> Iterator[Record]:
-    errors = {"mean_error": found.mean, "relative_error": found.relative}
-    yield from measured(labels, "share", found.count, exact=found.exact)
-    yield from measured(labels, "", found.count, **errors, worst_error=found.worst)
-    if found.missing:
-        yield from measured(labels, "", found.count, missing=found.missing)
+def _scores(scores: ValueScores, labels: Labels) -> Iterator[Record]:
+    errors = {"mean_error": scores.mean, "relative_error": scores.relative}
+    yield from measured(labels, "share", scores.count, exact=scores.exact)
+    yield from measured(labels, "", scores.count, **errors, worst_error=scores.worst)
+    if scores.missing:
+        yield from measured(labels, "", scores.count, missing=scores.missing)
 
 
 def _by_largest(
     expressions: Sequence[Expression], given: Sequence[float | None]
 ) -> Iterator[tuple[int, ValueScores]]:
     """Scores by the size of the largest operand: how far from those of training."""
-    sizes = [max(map(abs, each.operands)) for each in expressions]
+    sizes = [max(map(abs, expression.operands)) for expression in expressions]
     for largest in sorted(set(sizes)):
-        places = [n for n, each in enumerate(sizes) if each == largest]
+        places = [n for n, size in enumerate(sizes) if size == largest]
         yield largest, value_scores([expressions[n] for n in places], [given[n] for n in places])
 
 
@@ -84,11 +84,11 @@ def _legacy(given: Mapping[str, Sequence[float | None]], labels: Labels) -> Iter
     """The four errors of the published score; none where something is no number."""
     old = published()
     names = {"in": "in", "out": "published out", "long": "published long"}
-    chosen = {name: given[place] for name, place in names.items()}
+    chosen = {name: given[set_name] for name, set_name in names.items()}
     whole: dict[str, list[float]] = {}
-    for name, each in chosen.items():
-        whole[name] = [value for value in each if value is not None]
-        if len(whole[name]) < len(each):
+    for name, values in chosen.items():
+        whole[name] = [value for value in values if value is not None]
+        if len(whole[name]) < len(values):
             return
     for part, error in legacy_errors(old, whole).items():
         yield Record("legacy_error", error, "", "measured", {**labels, "part": part})
@@ -97,19 +97,19 @@ def _legacy(given: Mapping[str, Sequence[float | None]], labels: Labels) -> Iter
 
 
 def _closer(given: Sequence[float | None], labels: Labels) -> Record:
-    """How often an answer lies nearer to the last number than to the first; beside the truth."""
+    """How often an answer is nearer to the last number than to the first; the same of the truth."""
     sums = test_sets()["in"]
-    truth = [float(each.value) for each in sums]
+    truth = [float(expression.value) for expression in sums]
     shares = [_share_closer(sums, answers) for answers in (given, truth)]
-    own: Labels = {**labels, "truth": shares[1]}
-    return Record("closer_to_last", shares[0], "share", "measured", own, count=len(sums))
+    with_truth: Labels = {**labels, "truth": shares[1]}
+    return Record("closer_to_last", shares[0], "share", "measured", with_truth, count=len(sums))
 
 
 def _share_closer(sums: Sequence[Expression], answers: Sequence[float | None]) -> float:
     """Of the answers that are nearer to one of the two."""
     nearer = [
-        abs(answer - each.operands[-1]) - abs(answer - each.operands[0])
-        for each, answer in zip(sums, answers, strict=True)
+        abs(answer - expression.operands[-1]) - abs(answer - expression.operands[0])
+        for expression, answer in zip(sums, answers, strict=True)
         if answer is not None
     ]
     decided = [gap for gap in nearer if gap]
@@ -117,37 +117,46 @@ def _share_closer(sums: Sequence[Expression], answers: Sequence[float | None]) -
 
 
 def probe_records(model: Predictor, labels: Labels) -> list[Record]:
-    """How much an answer follows each operand, by place and size; what attention looks at."""
-    found = [each for operands in PROBED_OPERANDS for each in _sensitivity(model, operands, labels)]
-    return [*found, *_attention(model, labels)]
+    """How much an answer follows each operand, by position and size; what attention looks at."""
+    records = [row for operands in PROBED_OPERANDS for row in _sensitivity(model, operands, labels)]
+    return [*records, *_attention(model, labels)]
 
 
 def _sensitivity(model: Predictor, operands: int, labels: Labels) -> Iterator[Record]:
-    """The answer's change where an operand grows by one, its sign that of the truth: 1 is right.
+    """The answer's change where an operand grows by one, with the true sign: 1 is right.
 
-    Only operands that are still in the range of training afterwards grow.
+    Only operands that stay in the range of training grow.
     """
     name = "in" if operands == PROBED_OPERANDS[0] else "published long"
-    sums = [each for each in test_sets()[name] if len(each.operands) == operands]
+    sums = [expression for expression in test_sets()[name] if len(expression.operands) == operands]
     values = as_values(sums)
     with torch.inference_mode():
         before = model(values).logits[:, 0]
         sizes: dict[int, list[float]] = {}
-        for place in range(operands):
+        for index in range(operands):
             grown = values.clone()
-            grown[:, 2 * place] += 1
+            grown[:, 2 * index] += 1
             change = model(grown).logits[:, 0] - before
-            if place:
-                change = change * (2 * values[:, 2 * place - 1] - 1)
-            seen = values[:, 2 * place] < LARGEST_SEEN
-            kept = change[seen].tolist()
-            own: Labels = {**labels, "operands": operands, "place": place + 1}
-            yield Record("sensitivity", fmean(kept), "", "measured", own, count=len(kept))
-            for size, value in zip(values[seen, 2 * place].abs().tolist(), kept, strict=True):
+            if index:
+                change = change * (2 * values[:, 2 * index - 1] - 1)
+            seen = values[:, 2 * index] < LARGEST_SEEN
+            seen_changes = change[seen].tolist()
+            of_operand: Labels = {**labels, "operands": operands, "place": index + 1}
+            yield Record(
+                "sensitivity",
+                fmean(seen_changes),
+                "",
+                "measured",
+                of_operand,
+                count=len(seen_changes),
+            )
+            for size, value in zip(
+                values[seen, 2 * index].abs().tolist(), seen_changes, strict=True
+            ):
                 sizes.setdefault(int(size), []).append(value)
     for size, changes in sorted(sizes.items()):
-        own = {**labels, "operands": operands, "size": size}
-        yield Record("sensitivity", fmean(changes), "", "measured", own, count=len(changes))
+        of_size: Labels = {**labels, "operands": operands, "size": size}
+        yield Record("sensitivity", fmean(changes), "", "measured", of_size, count=len(changes))
 
 
 def _attention(model: Predictor, labels: Labels) -> Iterator[Record]:
@@ -162,6 +171,8 @@ def _attention(model: Predictor, labels: Labels) -> Iterator[Record]:
     if weights is None:
         return
     on_numbers = weights[:, 0:5:2]
-    sizes = torch.tensor([[abs(x) for x in each.operands] for each in sums])
-    found = spearmanr(on_numbers.flatten().numpy(), sizes.flatten().numpy()).statistic
-    yield Record("attention_size", float(found), "", "measured", dict(labels), count=len(sums))
+    sizes = torch.tensor([[abs(x) for x in expression.operands] for expression in sums])
+    correlation = spearmanr(on_numbers.flatten().numpy(), sizes.flatten().numpy()).statistic
+    yield Record(
+        "attention_size", float(correlation), "", "measured", dict(labels), count=len(sums)
+    )

@@ -45,28 +45,32 @@ def _cell(options: Options, folder: Path, way: str) -> Cell:
         sums = published()
         with threads(options.thread_count):
             model, tokenizer = _open(options)
-            size = sum(each.numel() for each in model.parameters())
-            place = folder / "models" / f"language-{slug(way)}"
-            tuned, scores = tune(model, tokenizer, sums["train"], sums["validation"], recipe, place)
-            found = [each for one in scores for each in _epoch(one, labels, recipe.watched)]
+            size = sum(parameter.numel() for parameter in model.parameters())
+            model_dir = folder / "models" / f"language-{slug(way)}"
+            tuned, scores = tune(
+                model, tokenizer, sums["train"], sums["validation"], recipe, model_dir
+            )
+            records = [row for one in scores for row in _epoch(one, labels, recipe.watched)]
             for name in SETS:
-                asked = _spread(test_sets()[name], options.language_model_tests)
-                found += _replies(tuned, tokenizer, asked, {**labels, "set": name})
-        trained = sum(each.numel() for each in tuned.parameters() if each.requires_grad)
+                expressions = _spread(test_sets()[name], options.language_model_tests)
+                records += _replies(tuned, tokenizer, expressions, {**labels, "set": name})
+        trained = sum(
+            parameter.numel() for parameter in tuned.parameters() if parameter.requires_grad
+        )
         for of, count in (("model", size), ("trained", trained)):
-            found += measured({**labels, "of": of}, "numbers", language_parameters=count)
-        return found
+            records += measured({**labels, "of": of}, "numbers", language_parameters=count)
+        return records
 
     return Cell(f"language/{slug(way)}", do, weight=8.0 * options.language_model_epochs)
 
 
 def _recipe(options: Options, way: str) -> LanguageRecipe:
     """As published for adapters on a pretrained model; larger steps where nothing was learned."""
-    own: dict[str, Any] = {"epochs": options.language_model_epochs}
+    settings: dict[str, Any] = {"epochs": options.language_model_epochs}
     if options.language_model == TINY:
-        own |= {"learning_rate": 3e-3, "batch_size": 32, "accumulation": 1, "dropout": 0.0}
+        settings |= {"learning_rate": 3e-3, "batch_size": 32, "accumulation": 1, "dropout": 0.0}
     rank = options.language_model_rank if way == ADAPTERS else 0
-    return LanguageRecipe(rank=rank, **own)
+    return LanguageRecipe(rank=rank, **settings)
 
 
 def _open(options: Options) -> tuple[Any, Any]:
@@ -79,22 +83,27 @@ def _spread(sums: Sequence[Expression], count: int) -> list[Expression]:
     """So many sums, evenly from the whole list: the long ones lie in it by length."""
     if len(sums) <= count:
         return list(sums)
-    return [sums[place * len(sums) // count] for place in range(count)]
+    return [sums[index * len(sums) // count] for index in range(count)]
 
 
-def _epoch(found: EpochScores, labels: Labels, count: int) -> list[Record]:
+def _epoch(scores: EpochScores, labels: Labels, count: int) -> list[Record]:
     shares = {
         f"language_{name}": value
-        for name, value in asdict(found).items()
+        for name, value in asdict(scores).items()
         if name not in ("epoch", "empty", "malformed")
     }
-    return measured({**labels, "epoch": found.epoch}, "share", count, **shares)
+    return measured({**labels, "epoch": scores.epoch}, "share", count, **shares)
 
 
-def _replies(model: Any, tokenizer: Any, asked: list[Expression], labels: Labels) -> list[Record]:
+def _replies(
+    model: Any, tokenizer: Any, expressions: list[Expression], labels: Labels
+) -> list[Record]:
     """Right replies, and those that are no number, counted apart."""
-    replies = reply(model, tokenizer, asked)
-    right = sum(r.value == s.value for r, s in zip(replies, asked, strict=True))
-    kinds = [each.kind for each in replies]
+    replies = reply(model, tokenizer, expressions)
+    right = sum(r.value == s.value for r, s in zip(replies, expressions, strict=True))
+    kinds = [answer.kind for answer in replies]
     other = {f"language_{kind}": kinds.count(kind) for kind in ("empty", "malformed")}
-    return [*measured(labels, "", len(asked), language_right=right), *measured(labels, "", **other)]
+    return [
+        *measured(labels, "", len(expressions), language_right=right),
+        *measured(labels, "", **other),
+    ]

@@ -1,9 +1,9 @@
 """The predictive calculator: the published study repeated rightly, with every network it names.
 
-``sparing study calculator`` trains feed-forward, recurrent and attending networks on the published
-sums, several seeds each, and a language model on their text; it scores them on the published sets
-and the corrected ones, beside two weights that solve the task and the calculator that comes along,
-and tests the published claims one by one.
+``sparing study calculator`` trains feed-forward, recurrent and attention networks on the published
+sums, several seeds each, and a language model on their text. It scores them on the published sets
+and the corrected ones, beside two weights that solve the task and the calculator that comes along.
+Then it tests the published claims one by one.
 
 Source: Mukin, A Predictive Calculator (2025), github.com/AntonStantan/matura.
 """
@@ -48,8 +48,8 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
 
 
 def _cells(options: Options, folder: Path) -> list[Cell]:
-    found = [*all_cells(options, folder), *language_cells(options, folder)]
-    return [clocked(cell) for cell in found]
+    cells = [*all_cells(options, folder), *language_cells(options, folder)]
+    return [clocked(cell) for cell in cells]
 
 
 def _described(options: Options, name: str) -> dict[str, Any]:

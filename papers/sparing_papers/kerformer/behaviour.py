@@ -45,9 +45,9 @@ def _near_and_far(records: RecordTable, arm: str) -> tuple[dict[str, BySeed], di
     for question, labels in ASKED.items():
         for task in deciding(records, question):
             at = {**labels, "question": question, "task": task, "arm": arm}
-            place = f"{question}/{task}"
-            near[place] = _weight(records, range(1, NEAR), at)
-            far[place] = _weight(records, range(FAR, 1 << 30), at)
+            key = f"{question}/{task}"
+            near[key] = _weight(records, range(1, NEAR), at)
+            far[key] = _weight(records, range(FAR, 1 << 30), at)
     return near, far
 
 

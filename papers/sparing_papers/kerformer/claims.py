@@ -43,7 +43,7 @@ from sparing_papers.kerformer.scores import (
     above,
     above_the_best,
     first_quarter,
-    kept,
+    paired_share,
 )
 from sparing_papers.kerformer.speed import KINDS
 from sparing_papers.long_range.arms import DENSE, KERFORMER
@@ -265,7 +265,7 @@ CLAIMS: tuple[Claim, ...] = (
         "right answers kept by the one best on validation, of the dense model's or of those of "
         "dense attention trained on as long, whichever is less; interval over other trainings and "
         "other examples",
-        kept("kept_of_dense", "kept_of_softmax"),
+        paired_share("kept_of_dense", "kept_of_softmax"),
         0.97,
         kind=GOAL,
     ),
@@ -273,7 +273,7 @@ CLAIMS: tuple[Claim, ...] = (
         (PRETRAINED,),
         "and is clearly better than the control uniform",
         "its right answers less uniform's; interval as above",
-        kept("gain_over_uniform"),
+        paired_share("gain_over_uniform"),
         kind=GOAL,
     ),
 )

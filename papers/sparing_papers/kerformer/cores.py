@@ -93,12 +93,12 @@ def core_call(arm: str, tokens: int, spread: float) -> Callable[[], object]:
 
     On the accelerator where there is one, in the precision that it trains in.
     """
-    place = device()
-    kind = usual_dtype(place)
-    built = _built(arm, tokens).to(place, kind)
+    target_device = device()
+    kind = usual_dtype(target_device)
+    built = _built(arm, tokens).to(target_device, kind)
     generator = torch.Generator().manual_seed(0)
     drawn = [torch.rand(1, 1, tokens, DIM, generator=generator) * 2 - 1 for _ in built.streams]
-    streams = [(each * spread).to(place, kind) for each in drawn]
+    streams = [(values * spread).to(target_device, kind) for values in drawn]
 
     def call() -> object:
         with torch.inference_mode():

@@ -23,25 +23,25 @@ ARMS = (KERFORMER, DENSE)
 
 
 def noise(records: RecordTable, confidence: float) -> Estimate | None:
-    """What Kerformer keeps of what it is above chance, under the middle noise, less softmax's.
+    """The share of its score above chance that Kerformer keeps under noise, less softmax's.
 
-    A share, as who learned less has less to lose; on the tasks where both learned something. Noise
-    and test examples are the same for all seeds: without right answers under noise, which tell what
-    other ones would change, there is no interval.
+    A share, as a model that learned less has less to lose; at the middle noise, on tasks that both
+    learned. Noise and test examples are the same for all seeds. The interval needs records of which
+    examples were right under noise; without them there is none.
     """
     shares = sorted(float(share or 0.0) for share in records.values_of("noisy_score", "noise"))
     if not shares:
         return None
     share = shares[len(shares) // 2]
 
-    def kept(arm: str) -> dict[str, BySeed]:
+    def by_task(arm: str) -> dict[str, BySeed]:
         return {
             f"{question}/{task}": shares_kept
             for question in ASKED
             for task, shares_kept in _kept(records, question, arm, share).items()
         }
 
-    ours, theirs = kept(KERFORMER), kept(DENSE)
+    ours, theirs = by_task(KERFORMER), by_task(DENSE)
     both = {task for task in ours if ours[task] and theirs.get(task)}
     parts = {task: part for task in both if (part := _of_examples(records, task, share))}
     gap = gap_of(ours, theirs, _step(records, both), confidence, parts)
@@ -78,12 +78,12 @@ def _step(records: RecordTable, both: Set[str]) -> float:
     return max(steps)
 
 
-def _of_examples(records: RecordTable, place: str, share: float) -> Part | None:
-    """What other test examples and other noise would change of the difference on one task.
+def _of_examples(records: RecordTable, key: str, share: float) -> Part | None:
+    """The effect of other test examples and other noise on the difference on one task.
 
-    None where right answers are not kept, or the score is not their mean.
+    None where no record holds which examples were right, or the score is not their mean.
     """
-    question, _, task = place.partition("/")
+    question, _, task = key.partition("/")
     chance = deciding(records, question)[task]
     labels: dict[str, Label] = {**ASKED[question], "question": question, "task": task}
     ours, theirs = (_errors(records, {**labels, "arm": arm}, share, chance) for arm in ARMS)
@@ -101,15 +101,15 @@ def _errors(
     for seed in clean.keys() & noisy.keys():
         above = clean[seed].mean() - chance
         if above > 0 and len(clean[seed]) == len(noisy[seed]):
-            kept = (noisy[seed].mean() - chance) / above
-            errors[seed] = (noisy[seed] - chance - kept * (clean[seed] - chance)) / above
+            left = (noisy[seed].mean() - chance) / above
+            errors[seed] = (noisy[seed] - chance - left * (clean[seed] - chance)) / above
     return errors
 
 
 def _right(
     records: RecordTable, name: str, score: str, labels: Mapping[str, Label]
 ) -> dict[int, Errors]:
-    """Right answers by seed, where the score is their mean."""
+    """Which examples were right, by seed, where the score is their mean."""
     means = by_seed(records, score, **labels)
     right = right_by_seed(records, name, **labels)
     return {

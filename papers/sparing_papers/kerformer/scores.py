@@ -129,9 +129,9 @@ def _of_seeds(gap: Difference, confidence: float) -> Part:
 def _example_parts(
     records: RecordTable, question: str, ours: str, theirs: str, **labels: Label
 ) -> dict[str, Part]:
-    """By task: what other test examples would change of the difference of two arms.
+    """By task: the effect of other test examples on the difference of two arms.
 
-    Of tasks whose right answers are kept; seeds share the test examples of their task.
+    Of tasks with records of which examples were right; seeds share the test examples of a task.
     """
     parts = {}
     for task in records.values_of(ANSWERS, "task", question=question, arm=ours, **labels):
@@ -147,7 +147,7 @@ def _example_parts(
 
 
 def step_of(records: RecordTable, question: str, name: str = "score") -> float:
-    """One answer of the smallest test split that decides: no mean over tasks is told finer."""
+    """One answer of the smallest sensitive test split: the resolution of a mean over tasks."""
     tasks, scores = deciding(records, question), records.all(name, question=question)
     counts = [r.count for r in scores if r.labels.get("task") in tasks and r.count > 1]
     return 1 / min(counts) if counts else 0.0
@@ -230,7 +230,7 @@ def over_all(
     return replace(worst, interval=None)
 
 
-def kept(*names: str) -> Measure:
+def paired_share(*names: str) -> Measure:
     """On IMDB, distilled first: a quantity of the linear arm that did best on validation rows.
 
     Of several quantities the smallest, its interval's ends the lowest of all: it holds where all

@@ -52,16 +52,16 @@ def step_call(arm: str, tokens: int, batch: int, kind: Kind) -> Callable[[], obj
     Training includes gradients and the optimiser. On the accelerator where there is one, in the
     precision that it trains in.
     """
-    place = device()
-    model = build(MODEL, _byte_task(tokens), arm, 0).to(place)
+    target_device = device()
+    model = build(MODEL, _byte_task(tokens), arm, 0).to(target_device)
     generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(2, BYTES, (batch, tokens), generator=generator).to(place)
-    labels = torch.arange(batch, device=place) % 2
+    ids = torch.randint(2, BYTES, (batch, tokens), generator=generator).to(target_device)
+    labels = torch.arange(batch, device=target_device) % 2
     if kind == "inference":
         model.eval()
 
         def infer() -> object:
-            with torch.inference_mode(), lowered(place):
+            with torch.inference_mode(), lowered(target_device):
                 return model(input_ids=ids)
 
         return infer
@@ -70,7 +70,7 @@ def step_call(arm: str, tokens: int, batch: int, kind: Kind) -> Callable[[], obj
 
     def learn() -> object:
         optimizer.zero_grad()
-        with lowered(place):
+        with lowered(target_device):
             loss = model(input_ids=ids, labels=labels).loss
         loss.backward()
         optimizer.step()

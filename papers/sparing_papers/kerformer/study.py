@@ -1,10 +1,10 @@
 """Kerformer's tables beside measured ones: time, memory, long ranges, images, swapped encoders.
 
-``sparing study kerformer`` times mechanisms alone and in one named backbone, trains that backbone
-on long-range tasks and a vision transformer on images with every mechanism and several seeds, swaps
-a pretrained encoder's attention and distils it, and gives a verdict on every published claim. Where
-dense attention is not clearly better than guessing and than the mean of all values, a task decides
-nothing, and the page says so. Quick takes about half an hour of one core.
+``sparing study kerformer`` times mechanisms alone and in one named backbone. It trains that
+backbone on long-range tasks, and a vision transformer on images, with every mechanism and several
+seeds. It swaps a pretrained encoder's attention and distils it, and gives a verdict on every
+published claim. A task decides nothing where dense attention is not clearly better than chance and
+than the mean of all values. Quick takes about half an hour of one core.
 
 Source: Gan et al., A novel approach to attention mechanism using kernel functions: Kerformer
 (2023), doi 10.3389/fnbot.2023.1214203.
@@ -89,8 +89,8 @@ def _identity(options: Options, loaded: dict[str, dict[str, Any]]) -> dict[str, 
 
 def _seeds(options: Options) -> int:
     """The most of any question that is trained for, else one."""
-    own = [each.seeds for each in _trained(options).values()]
-    return max([*own, *([options.seeds] if PRETRAINED in options.questions else [])], default=1)
+    counts = [settings.seeds for settings in _trained(options).values()]
+    return max([*counts, *([options.seeds] if PRETRAINED in options.questions else [])], default=1)
 
 
 def _works(
@@ -98,13 +98,13 @@ def _works(
 ) -> tuple[list[LongWork], dict[str, dict[str, Any]]]:
     """The tasks that can be had, and the options that each was loaded with."""
     works: list[LongWork] = []
-    told: dict[str, dict[str, Any]] = {}
-    for question, own in _trained(options).items():
-        for name in own.tasks:
+    loaded: dict[str, dict[str, Any]] = {}
+    for question, settings in _trained(options).items():
+        for name in settings.tasks:
             if can_be_had(name, data):
-                task, told[f"{question}/{name}"] = load(own, name, data)
-                works.append(LongWork(question, name, task, MODELS[question], folder, own))
-    return works, told
+                task, loaded[f"{question}/{name}"] = load(settings, name, data)
+                works.append(LongWork(question, name, task, MODELS[question], folder, settings))
+    return works, loaded
 
 
 def _named(works: Sequence[LongWork]) -> dict[str, LongWork]:
@@ -118,22 +118,24 @@ def _named(works: Sequence[LongWork]) -> dict[str, LongWork]:
 
 def _trained(options: Options) -> dict[str, TaskOptions]:
     every = {ARENA: options.arena, VISION: options.vision}
-    return {question: own for question, own in every.items() if question in options.questions}
+    return {
+        question: settings for question, settings in every.items() if question in options.questions
+    }
 
 
 def _cells(
     options: Options, works: Sequence[LongWork], folder: Path, data: Path | None
 ) -> list[Cell]:
-    threads, found = options.arena.thread_count, list[Cell]()
+    threads, cells = options.arena.thread_count, list[Cell]()
     if CORES in options.questions:
-        found += core_cells(options.cores, threads)
+        cells += core_cells(options.cores, threads)
     if SPEED in options.questions:
-        found += speed_cells(options.speed, threads)
+        cells += speed_cells(options.speed, threads)
     judges = (Noise(options.noise), Neighbours(options.looked_at))
     for work in works:
-        found += training_cells(work, judges if work.question == ARENA else ())
+        cells += training_cells(work, judges if work.question == ARENA else ())
     if PRETRAINED in options.questions:
-        found += pretrained_cells(
+        cells += pretrained_cells(
             options.pretrained,
             folder,
             data,
@@ -142,7 +144,7 @@ def _cells(
             watts_per_core=options.arena.watts_per_core,
             judges=judges,
         )
-    return [clocked(cell) for cell in found]
+    return [clocked(cell) for cell in cells]
 
 
 def _sizes(works: Sequence[LongWork]) -> list[Record]:
@@ -157,27 +159,30 @@ def _sizes(works: Sequence[LongWork]) -> list[Record]:
 def _arms(options: Options) -> list[str]:
     """The arms of all questions that are asked, those that are trained from nothing first."""
     pretrained = options.pretrained
-    asked = {
+    by_question = {
         CORES: options.cores.arms,
         SPEED: options.speed.arms,
         PRETRAINED: [arm for task in pretrained.tasks for arm in pretrained.of(task).compared],
     }
-    trained = [arm for own in _trained(options).values() for arm in own.compared]
+    trained = [arm for settings in _trained(options).values() for arm in settings.compared]
     others = [
-        arm for question, arms in asked.items() if question in options.questions for arm in arms
+        arm
+        for question, arms in by_question.items()
+        if question in options.questions
+        for arm in arms
     ]
     return list(dict.fromkeys((DENSE, *trained, *others)))
 
 
 def _notes(options: Options, named: Mapping[str, LongWork], data: Path | None) -> list[str]:
     """What must be known of the data, and what was left out."""
-    found = [f"{name}: {note}" for name, work in named.items() for note in work.task.notes]
-    for own in _trained(options).values():
-        gone = [task for task in own.tasks if not can_be_had(task, data)]
-        found += [f"{task} was left out: there is no data folder" for task in gone]
+    texts = [f"{name}: {note}" for name, work in named.items() for note in work.task.notes]
+    for settings in _trained(options).values():
+        gone = [task for task in settings.tasks if not can_be_had(task, data)]
+        texts += [f"{task} was left out: there is no data folder" for task in gone]
     if PRETRAINED in options.questions:
-        found += transfer_notes(options.pretrained, data)
-    return found
+        texts += transfer_notes(options.pretrained, data)
+    return texts
 
 
 def _described(
@@ -211,7 +216,7 @@ def _described(
         "trained_on": {
             name: f"{len(work.task.train):,} examples, {work.recipe(0).epochs} epochs, "
             f"batches of {work.recipe(0).batch_size}, up to {work.task.tokens:,} tokens, "
-            f"learning rate {work.options.rate_told(work.name)}"
+            f"learning rate {work.options.rate_text(work.name)}"
             for name, work in named.items()
         },
     }

@@ -1,4 +1,4 @@
-"""What the Linformer study's measurements come to: trainings by seed, matrices by head."""
+"""The analysis of the Linformer study: trainings by seed, matrices by head."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ def _of_models(
 ) -> Record:
     """The mean of values by head, with its interval over models.
 
-    Heads of one model are alike, so that their number says nothing of other models; a model that
-    is alone has an interval over its heads, and the label ``models`` is 1.
+    Heads of one model are alike, so that their number says nothing of other models. A single model
+    has an interval over its heads, and the label ``models`` is 1.
     """
     models: dict[Label, list[float]] = {}
     for (seed, *_), value in values.items():

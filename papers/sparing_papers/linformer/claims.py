@@ -144,17 +144,20 @@ def _of_shift(options: Options, tasks: Sequence[str]) -> Iterator[Claim]:
     for task in options.texts.tasks:
         if task in tasks:
             text = f"{task}, {LINFORMER}: what it loses in other domains less what softmax loses"
-            place = (SHIFT, task, "domain_drop", LINFORMER, everywhere)
-            yield _against_dense(text, options.texts.margin, *place, at_most=True)
+            quantity = (SHIFT, task, "domain_drop", LINFORMER, everywhere)
+            yield _against_dense(text, options.texts.margin, *quantity, at_most=True)
     if SWAPPED not in options.questions or not options.pretrained:
         return
     for task in options.swapped.tasks:
         for arm in options.swapped.of(task).compared:
             if arm not in (DENSE, UNIFORM):
                 text = f"{task}, {arm} in the pretrained encoder: what it loses in other domains"
-                place = (SHIFT, swapped_name(task), "domain_drop", arm, everywhere)
+                quantity = (SHIFT, swapped_name(task), "domain_drop", arm, everywhere)
                 yield _against_dense(
-                    f"{text} less what softmax loses", options.swapped_margin, *place, at_most=True
+                    f"{text} less what softmax loses",
+                    options.swapped_margin,
+                    *quantity,
+                    at_most=True,
                 )
 
 

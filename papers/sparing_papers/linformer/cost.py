@@ -80,10 +80,12 @@ def call_of(
 
     On the accelerator where there is one, in the precision that it trains in.
     """
-    place = device()
+    target_device = device()
     if subject == "core":
-        built = _built(mechanism, options, tokens).eval().to(place, usual_dtype(place))
-        return probe.attention_call(built, batch, tokens, place, usual_dtype(place))
+        built = (
+            _built(mechanism, options, tokens).eval().to(target_device, usual_dtype(target_device))
+        )
+        return probe.attention_call(built, batch, tokens, target_device, usual_dtype(target_device))
     from sparing.models import build_model
     from sparing.transfer.swap import swap
 
@@ -92,10 +94,10 @@ def call_of(
         swap(model, mechanism, tokens=tokens, **options)
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(1, 16, (batch, tokens), generator=generator)
-    ask = probe.model_call(model.to(place), {"input_ids": ids.to(place)})
+    ask = probe.model_call(model.to(target_device), {"input_ids": ids.to(target_device)})
 
     def ask_lowered() -> object:
-        with lowered(place):
+        with lowered(target_device):
             return ask()
 
     return ask_lowered

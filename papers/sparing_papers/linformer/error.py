@@ -41,39 +41,39 @@ Errors = dict[str, Tensor]
 
 def error_cell(source: Source, tokens: int, options: Options, seconds: float) -> Cell:
     """Errors of every form at one length, by head and number of slots, on inputs held out."""
-    asked = options.error
+    settings = options.error
 
     def do() -> list[Record]:
         with threads(options.longer.thread_count):
-            model, rows = source.at(tokens, asked.texts + asked.held, 1)
+            model, rows = source.at(tokens, settings.texts + settings.held, 1)
             # texts stand by class: those that are held out shall be of all
             order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
-            found: list[Record] = []
+            records: list[Record] = []
             for number, layer in enumerate(captured(model, rows[order])):
-                found += _layer(layer, labels_of(source, tokens, number), tokens, asked)
-        return found
+                records += _layer(layer, labels_of(source, tokens, number), tokens, settings)
+        return records
 
     key = f"{ERROR}/{source.name}/{source.seed}/{tokens}"
     return Cell(key, do, weight=seconds)
 
 
-def _layer(layer: Captured, labels: Labels, tokens: int, asked: ErrorOptions) -> list[Record]:
-    taught, held = layer.part(slice(asked.texts)), layer.part(slice(asked.texts, None))
+def _layer(layer: Captured, labels: Labels, tokens: int, settings: ErrorOptions) -> list[Record]:
+    taught, held = layer.part(slice(settings.texts)), layer.part(slice(settings.texts, None))
     ranks = effective_rank(spectrum(held.weights)).mean(0)
-    slots = [each for each in asked.slots if each < tokens]
+    slots = [count for count in settings.slots if count < tokens]
     best = best_of_rank(held, slots)
-    found = []
-    for place, k in enumerate(slots):
-        errors = {method: error_of(method, taught, held, k, asked) for method in PROJECTED}
-        errors |= {THEOREM: _of_theorem(held, k, asked.draws), BEST: best[place].mean(0)}
-        own: Labels = {**labels, "slots": k}
-        found += _records(errors, own, asked.held)
-        found += _bounds(held, own, tokens, k)
-    found += [
-        Record("error_rank", value, "", "measured", {**labels, "head": head}, count=asked.held)
+    records = []
+    for index, k in enumerate(slots):
+        errors = {method: error_of(method, taught, held, k, settings) for method in PROJECTED}
+        errors |= {THEOREM: _of_theorem(held, k, settings.draws), BEST: best[index].mean(0)}
+        slot_labels: Labels = {**labels, "slots": k}
+        records += _records(errors, slot_labels, settings.held)
+        records += _bounds(held, slot_labels, tokens, k)
+    records += [
+        Record("error_rank", value, "", "measured", {**labels, "head": head}, count=settings.held)
         for head, value in enumerate(ranks.tolist())
     ]
-    return found
+    return records
 
 
 def _records(errors: Errors, labels: Labels, count: int) -> list[Record]:
@@ -91,28 +91,28 @@ def _bounds(held: Captured, labels: Labels, tokens: int, slots: int) -> list[Rec
     """What the theorems promise: theorem 1's e, and theorem 2's as an error of the output."""
     promised = theorem_2_error(tokens, slots, held.q.shape[-1]) * on_output(held).mean(0)
     first = theorem_1_error(tokens, slots)
-    own = {**labels, "theorem": 1}
-    found = [Record("bound", first, "share", "modelled", own)]
+    first_labels = {**labels, "theorem": 1}
+    bounds = [Record("bound", first, "share", "modelled", first_labels)]
     for head, value in enumerate(promised.tolist()):
         of_head: Labels = {**labels, "theorem": 2, "head": head}
-        found.append(Record("bound", value, "share", "modelled", of_head))
-    return found
+        bounds.append(Record("bound", value, "share", "modelled", of_head))
+    return bounds
 
 
 def error_of(
-    method: str, taught: Captured, held: Captured, slots: int, asked: ErrorOptions
+    method: str, taught: Captured, held: Captured, slots: int, settings: ErrorOptions
 ) -> Tensor:
     """The mean error by head of one form of Linformer, every head with matrices of its own."""
-    seeds = range(asked.draws if method == RANDOM else 1)
-    found = []
+    seeds = range(settings.draws if method == RANDOM else 1)
+    errors = []
     for seed in seeds:
         form = _form(method, held, slots, seed)
         if method in (LEARNED, CONVOLUTION):
-            form = learned(form, taught, asked.steps)
+            form = learned(form, taught, settings.steps)
         with torch.no_grad():
             mixed = form.double()(held.q, held.k, held.v)
-        found.append(relative_error(mixed, held.output).mean(0))
-    return torch.stack(found).mean(0)
+        errors.append(relative_error(mixed, held.output).mean(0))
+    return torch.stack(errors).mean(0)
 
 
 def _form(method: str, like: Captured, slots: int, seed: int) -> Linformer:
@@ -126,7 +126,7 @@ def _form(method: str, like: Captured, slots: int, seed: int) -> Linformer:
         seed=seed,
     )
     if method == LEARNED:
-        # From a drawn start so few steps end above plain means, which are such matrices too.
+        # From a random start, so few steps end with a larger error than that of plain means.
         with torch.no_grad():
             for matrix in (form.key_projection, form.value_projection):
                 assert matrix is not None
@@ -135,7 +135,7 @@ def _form(method: str, like: Captured, slots: int, seed: int) -> Linformer:
 
 
 def means(slots: int, tokens: int) -> Float[Tensor, "slots tokens"]:
-    """The matrix whose rows take the mean of one stretch of tokens each, as even as they go."""
+    """The matrix whose rows are means over segments of tokens, of lengths as even as possible."""
     owner = torch.arange(tokens) * slots // tokens
     matrix = torch.nn.functional.one_hot(owner, slots).T.float()
     return matrix / matrix.sum(1, keepdim=True)
@@ -147,14 +147,14 @@ def learned(form: Linformer, taught: Captured, steps: int) -> Linformer:
     The loss is the mean over heads of the squared relative error, in float32; Adam, with a rate
     that falls to 0 as a cosine.
     """
-    q, k, v, wanted = (each.float() for each in (taught.q, taught.k, taught.v, taught.output))
-    scale = wanted.square().sum((-2, -1))
+    q, k, v, target = (tensor.float() for tensor in (taught.q, taught.k, taught.v, taught.output))
+    scale = target.square().sum((-2, -1))
     optimizer = torch.optim.Adam(form.parameters(), lr=RATE)
     generator = torch.Generator().manual_seed(0)
     with torch.enable_grad():
         for step in range(steps):
             chosen = torch.randperm(len(q), generator=generator)[:AT_ONCE]
-            gap = form(q[chosen], k[chosen], v[chosen]) - wanted[chosen]
+            gap = form(q[chosen], k[chosen], v[chosen]) - target[chosen]
             loss = (gap.square().sum((-2, -1)) / scale[chosen]).mean()
             optimizer.zero_grad()
             loss.backward()
@@ -166,14 +166,14 @@ def learned(form: Linformer, taught: Captured, steps: int) -> Linformer:
 
 def _of_theorem(held: Captured, slots: int, draws: int) -> Tensor:
     """The error of P R^T R V, which is what theorem 1 speaks of: R is (slots, tokens), normal."""
-    weights, wanted = held.weights, held.output
-    found = []
+    weights, target = held.weights, held.output
+    errors = []
     for seed in range(draws):
         generator = torch.Generator().manual_seed(seed)
         r = torch.randn(slots, weights.shape[-1], generator=generator, dtype=torch.float64)
         r /= math.sqrt(slots)
-        found.append(relative_error((weights @ r.T) @ (r @ held.v), wanted).mean(0))
-    return torch.stack(found).mean(0)
+        errors.append(relative_error((weights @ r.T) @ (r @ held.v), target).mean(0))
+    return torch.stack(errors).mean(0)
 
 
 def rank_correlation(ours: Sequence[float], theirs: Sequence[float]) -> Record | None:

@@ -47,13 +47,13 @@ def by_factor(
         }
     longest = _texts(work, max(lengths.values()), data)
     # files stand by class, so that the first ones would be of one
-    kept = evenly(longest, examples) if len(longest) > examples else longest
-    found = {}
+    chosen = evenly(longest, examples) if len(longest) > examples else longest
+    tasks = {}
     for factor, tokens in lengths.items():
-        rows = [row[:tokens] for row in kept.inputs]
-        test = Examples("input_ids", rows, kept.labels)
-        found[factor] = replace(work.task, test=test, tokens=tokens)
-    return found
+        rows = [row[:tokens] for row in chosen.inputs]
+        test = Examples("input_ids", rows, chosen.labels)
+        tasks[factor] = replace(work.task, test=test, tokens=tokens)
+    return tasks
 
 
 def rows_of(
@@ -66,8 +66,8 @@ def rows_of(
     if work.name in GENERATED:
         task = _generated(work, tokens, int(WIDER * tokens) + 2, count, seed)
         return torch.stack([row[:tokens] for row in list(task.test.inputs)[:count]])
-    found = list(_texts(work, tokens, data).inputs)
-    return torch.stack(spread_out(found, count, seed, f"texts of {work.name} of {tokens} tokens"))
+    texts = list(_texts(work, tokens, data).inputs)
+    return torch.stack(spread_out(texts, count, seed, f"texts of {work.name} of {tokens} tokens"))
 
 
 def spread_out(rows: Sequence[Tensor], count: int, other: int, what: str) -> list[Tensor]:
@@ -75,9 +75,9 @@ def spread_out(rows: Sequence[Tensor], count: int, other: int, what: str) -> lis
 
     Raises ``UsageError`` where there are too few.
     """
-    asked = (other + 1) * count
-    if len(rows) < asked:
-        raise UsageError(f"there are {len(rows)} {what}; {asked} are asked for")
+    needed = (other + 1) * count
+    if len(rows) < needed:
+        raise UsageError(f"there are {len(rows)} {what}; {needed} are asked for")
     return list(rows[other :: len(rows) // count])[:count]
 
 
@@ -94,11 +94,11 @@ def _texts(work: LongWork, tokens: int, data: Path | None) -> Examples:
         raise Unsupported(f"{work.name} has one length: it takes no max_tokens")
     given = json.dumps(dict(work.options.task_options.get(work.name, {})), sort_keys=True)
     test = whole_texts(work.name, given, data)
-    enough = [place for place, length in enumerate(test.lengths) if length >= tokens]
+    enough = [index for index, length in enumerate(test.lengths) if length >= tokens]
     if not enough:
         raise UsageError(f"no test text of {work.name} has {tokens} tokens")
-    kept = test.subset(enough)
-    return Examples("input_ids", [row[:tokens] for row in kept.inputs], kept.labels)
+    chosen = test.subset(enough)
+    return Examples("input_ids", [row[:tokens] for row in chosen.inputs], chosen.labels)
 
 
 @lru_cache(maxsize=2)

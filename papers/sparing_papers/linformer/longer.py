@@ -63,44 +63,44 @@ def lengthened(
     """A trained arm for longer inputs, with nothing trained further.
 
     The arm is built anew for ``tokens`` tokens, with its options as trained, and given the trained
-    weights. Position embeddings are interpolated, for every arm alike. A projection of Linformer
-    keeps its columns and has those beyond as they are drawn ("sliced": what a matrix built for
-    longer inputs is after training on shorter rows, whose missing columns get no gradient), or is
-    interpolated along the tokens and scaled, so that a constant sequence keeps its slots. Raises
-    ``Unsupported`` for an arm with other weights that depend on the length.
+    weights. Position embeddings are interpolated, for every arm alike. A "sliced" projection of
+    Linformer keeps its columns and gets random ones beyond: a matrix built for longer inputs is the
+    same after training on shorter rows, as its other columns get no gradient. An "interpolated" one
+    is scaled, so that a constant sequence keeps its slots. Raises ``Unsupported`` for an arm with
+    other weights that depend on the length.
     """
     model = work.build(arm, seed, tokens)
-    own, given = model.state_dict(), trained.state_dict()
+    state, given = model.state_dict(), trained.state_dict()
     for name, value in given.items():
-        if own[name].shape == value.shape:
-            own[name] = value
+        if state[name].shape == value.shape:
+            state[name] = value
         elif name.endswith(POSITIONS):
-            own[name] = interpolated(value, len(own[name]))
+            state[name] = interpolated(value, len(state[name]))
         elif name.endswith(PROJECTIONS):
-            own[name] = projection(value, own[name], way)
+            state[name] = projection(value, state[name], way)
         else:
             raise Unsupported(f"{arm} cannot be made longer: {name} belongs to one length")
-    model.load_state_dict(own)
+    model.load_state_dict(state)
     return model.eval()
 
 
 def by_length(options: Options, data: Path | None, tests: dict[int, Any] | None = None) -> Judge:
-    """A judge of trained arms: the score at each factor, and what it loses at the largest.
+    """A measurement of trained arms: the score at each factor, and the drop at the largest.
 
     The inputs are read once and kept in ``tests``.
     """
-    kept = {} if tests is None else tests
+    test_tasks = {} if tests is None else tests
 
     def judge(model: PreTrainedModel, work: LongWork, labels: Labels) -> list[Record]:
         assert isinstance(work, LinWork)
-        if not kept:
-            kept.update(by_factor(work, options.factors, options.length_examples, data))
+        if not test_tasks:
+            test_tasks.update(by_factor(work, options.factors, options.length_examples, data))
         arm, seed = str(labels["arm"]), int(labels["seed"] or 0)
-        found: list[Record] = []
+        records: list[Record] = []
         for name in WAYS if arm == LINFORMER else (arm,):
-            own = {**labels, "arm": name}
-            found += _at_each(model, work, own, seed, kept)
-        return found
+            arm_labels = {**labels, "arm": name}
+            records += _at_each(model, work, arm_labels, seed, test_tasks)
+        return records
 
     return judge
 
@@ -129,16 +129,16 @@ def _at_each(
 def require_lengthening(arms: Sequence[str], tokens: int, longest: int) -> None:
     """Raise ``UsageError`` for an arm that ``lengthened`` cannot serve, before it is trained."""
     for arm in arms:
-        own = options_of(arm, tokens)
+        arm_settings = options_of(arm, tokens)
         short, long = (
-            mechanism(arm_of(arm).mechanism, Heads(4, 32, tokens=n), **own).state_dict()
+            mechanism(arm_of(arm).mechanism, Heads(4, 32, tokens=n), **arm_settings).state_dict()
             for n in (tokens, longest)
         )
         fixed = [name for name in short if short[name].shape != long[name].shape]
         for name in fixed:
             if not name.endswith(PROJECTIONS):
                 raise UsageError(
-                    f"{arm} cannot be asked of longer inputs: its {name} belongs to one length; "
+                    f"{arm} cannot be run on longer inputs: its {name} belongs to one length; "
                     "leave it out of the arms"
                 )
 
@@ -146,9 +146,9 @@ def require_lengthening(arms: Sequence[str], tokens: int, longest: int) -> None:
 def longer_cells(
     options: Options, work: LinWork, data: Path | None, judges: tuple[Judge, ...] = ()
 ) -> list[Cell]:
-    """Every arm trained with every seed, and judged at each length.
+    """Every arm trained with every seed, and evaluated at each length.
 
-    Dense attention always: its matrices are taken apart.
+    Dense attention is always trained: its matrices are analysed.
     """
     tokens = trained_tokens(work)
     require_lengthening(work.options.arms_for(work.name), tokens, max(options.factors) * tokens)
@@ -161,7 +161,7 @@ def forms_of(options: Options, tokens: int) -> dict[str, dict[str, Any]]:
     A count that the usual form, or another, has already is left out.
     """
     usual = options_of(LINFORMER, tokens)["slots"]
-    found: dict[str, dict[str, Any]] = {
+    forms: dict[str, dict[str, Any]] = {
         f"{LINFORMER}, shared {mode}": {"sharing": mode}
         for mode in options.sharing
         if mode != "headwise"
@@ -171,8 +171,8 @@ def forms_of(options: Options, tokens: int) -> dict[str, dict[str, Any]]:
         slots = slots_of(rank, tokens)
         if slots not in taken:
             taken.add(slots)
-            found[f"{LINFORMER}, k = {slots}"] = {"slots": slots}
-    return found
+            forms[f"{LINFORMER}, k = {slots}"] = {"slots": slots}
+    return forms
 
 
 def sharing_cells(options: Options, work: LinWork) -> list[Cell]:

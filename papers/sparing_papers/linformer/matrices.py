@@ -49,23 +49,23 @@ def captured(model: PreTrainedModel, rows: Int[Tensor, "batch tokens"]) -> list[
 
     The model is left as it is: a copy in float64 runs.
     """
-    own = copy.deepcopy(model).double().eval()
-    swap(own, "softmax")
-    found: list[Captured] = []
+    clone = copy.deepcopy(model).double().eval()
+    swap(clone, "softmax")
+    layers: list[Captured] = []
 
     def keep(module: Any, streams: tuple[Tensor, ...]) -> None:
-        found.append(Captured(*(each.detach().clone() for each in streams)))
+        layers.append(Captured(*(stream.detach().clone() for stream in streams)))
 
     hooks = [
         module.register_forward_pre_hook(keep)
-        for module in own.modules()
+        for module in clone.modules()
         if isinstance(module, Mechanism)
     ]
     with torch.no_grad():
-        own(input_ids=rows, attention_mask=torch.ones_like(rows))
+        clone(input_ids=rows, attention_mask=torch.ones_like(rows))
     for hook in hooks:
         hook.remove()
-    return found
+    return layers
 
 
 def spectrum(
@@ -101,13 +101,13 @@ def theorem_1_error(tokens: int, slots: int) -> float | None:
 
     Source: Wang et al., 2020, arXiv 2006.04768, theorem 1 and its proof.
     """
-    wanted = 5 * math.log(tokens) / slots
-    if wanted > HALF_MOST:
+    goal = 5 * math.log(tokens) / slots
+    if goal > HALF_MOST:
         return None
     low, high = 0.0, 2 / 3
     for _ in range(100):
         middle = (low + high) / 2
-        low, high = (middle, high) if middle**2 - middle**3 < wanted else (low, middle)
+        low, high = (middle, high) if middle**2 - middle**3 < goal else (low, middle)
     return high
 
 
@@ -136,22 +136,22 @@ def on_output(layer: Captured) -> Float[Tensor, "batch heads"]:
 
 
 def relative_error(
-    found: Float[Tensor, "batch heads tokens dim"], wanted: Float[Tensor, "batch heads tokens dim"]
+    output: Float[Tensor, "batch heads tokens dim"], exact: Float[Tensor, "batch heads tokens dim"]
 ) -> Float[Tensor, "batch heads"]:
     """The Frobenius norm of the difference over that of what is wanted; answering 0 has error 1."""
-    return _norm(found - wanted) / _norm(wanted)
+    return _norm(output - exact) / _norm(exact)
 
 
 def best_of_rank(layer: Captured, ranks: Sequence[int]) -> list[Float[Tensor, "batch heads"]]:
     """The output's error with the matrix of each rank that is nearest to the attention matrix."""
-    weights, wanted = layer.weights, layer.output
+    weights, exact = layer.weights, layer.output
     left, values, right = torch.linalg.svd(weights, full_matrices=False)
     inner = right @ layer.v
-    found = []
+    errors = []
     for rank in ranks:
-        kept = left[..., :rank] * values[..., None, :rank]
-        found.append(relative_error(kept @ inner[..., :rank, :], wanted))
-    return found
+        truncated = left[..., :rank] * values[..., None, :rank]
+        errors.append(relative_error(truncated @ inner[..., :rank, :], exact))
+    return errors
 
 
 def _norm(stack: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ class ErrorOptions:
     """Errors of the output: at which lengths, with how many slots, and how they are learned.
 
     ``draws`` are those of a random projection; ``texts`` are captured to learn from and ``held``
-    to judge on; learned forms take ``steps`` steps of Adam.
+    to evaluate on; learned forms take ``steps`` steps of Adam.
     """
 
     lengths: tuple[Annotated[int, at_least(2)], ...] = (64, 128, 256)

@@ -1,4 +1,4 @@
-"""Another domain: trained on long film reviews, asked of products and of single sentences."""
+"""Another domain: trained on film reviews, evaluated on products and on single sentences."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _PRODUCTS = Table(("text",), "label", names=("text", "label"))
 
 @dataclass(frozen=True)
 class Domain:
-    """A file of labelled texts below the data folder, and what stands in it.
+    """A file of labelled texts below the data folder, and its contents.
 
-    ``elsewhere`` tells that it speaks of something else than films do. Sentences on films are of
-    the same domain and show what comes of their length alone.
+    ``elsewhere``: the texts are not about films. Sentences on films are of the same domain and show
+    the effect of their length alone.
     """
 
     folder: str
@@ -59,14 +59,14 @@ def domains_of(
     task: Task, options: Options, data: Path | None
 ) -> tuple[dict[str, Task], list[str]]:
     """The task with each domain's texts as its test split, and notes on those that are missing."""
-    found: dict[str, Task] = {}
+    tasks: dict[str, Task] = {}
     paths, notes = _places(data)
     for name, path in paths.items():
         rows, _ = read_table(path, DOMAINS[name].table, classes(("0", "1")), skip_broken=True)
         test = _encoded(task, options, rows)
         most = options.shift_examples
-        found[name] = replace(task, test=evenly(test, most) if len(test) > most else test)
-    return found, notes
+        tasks[name] = replace(task, test=evenly(test, most) if len(test) > most else test)
+    return tasks, notes
 
 
 def missing_domains(data: Path | None) -> list[str]:
@@ -76,15 +76,15 @@ def missing_domains(data: Path | None) -> list[str]:
 
 def _places(data: Path | None) -> tuple[dict[str, Path], list[str]]:
     """The files that there are, and notes on those that are missing."""
-    root, found, notes = given_folder(data), dict[str, Path](), list[str]()
+    root, paths, notes = given_folder(data), dict[str, Path](), list[str]()
     for name, domain in DOMAINS.items():
         if root is None:
             break
         try:
-            found[name] = find(SHIFT, root / domain.folder, (domain.file,))
+            paths[name] = find(SHIFT, root / domain.folder, (domain.file,))
         except DataError as error:
             notes.append(f"{name} is left out: {error}")
-    return found, notes
+    return paths, notes
 
 
 def _encoded(task: Task, options: Options, rows: list[Row]) -> Examples:
@@ -102,26 +102,26 @@ def _encoded(task: Task, options: Options, rows: list[Row]) -> Examples:
 
 
 def swapped_name(task: str) -> str:
-    """What a pretrained encoder that was swapped on a task is told by, beside one from nothing."""
+    """The task's name in records of a swapped pretrained encoder."""
     return f"{task}, swapped"
 
 
 def by_domain(
     options: Options, data: Path | None, *, swapped: bool = False
 ) -> Callable[[PreTrainedModel, Asked, Labels], list[Record]]:
-    """A judge of arms that were trained on reviews: the score at home, elsewhere, and the drop."""
-    kept: dict[str, Task] = {}
+    """A measurement of arms trained on reviews: the score at home, elsewhere, and the drop."""
+    tasks: dict[str, Task] = {}
 
     def judge(model: PreTrainedModel, work: Asked, labels: Labels) -> list[Record]:
-        if not kept:
-            kept.update(domains_of(work.task, options, data)[0])
+        if not tasks:
+            tasks.update(domains_of(work.task, options, data)[0])
         home = evaluate(model, work.task, batch_size=32)
         name = swapped_name(work.name) if swapped else work.name
         of_arm: Labels = {"question": SHIFT, "task": name, "arm": labels["arm"]}
         of_arm["seed"] = labels["seed"]
         scores = {"score": home.score, "home_chance": work.task.chance}
         records = measured(of_arm, "share", home.count, **scores)
-        for domain, task in kept.items():
+        for domain, task in tasks.items():
             judged = evaluate(model, task, batch_size=32)
             there: Labels = {**of_arm, "domain": domain}
             if judged.right is not None:

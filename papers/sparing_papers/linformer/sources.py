@@ -1,4 +1,4 @@
-"""Whose attention is taken apart: the dense encoders trained here, and a pretrained one."""
+"""Encoders whose attention is analysed: the dense ones trained here, and a pretrained one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PRETRAINED = "pretrained"
 
 @dataclass(frozen=True)
 class Source:
-    """A model to ask: ``name`` on the page, and a function that gives model and rows by length.
+    """A model to analyse: ``name`` on the page, and a function that gives model and rows by length.
 
     ``longest`` is the longest input that the model was trained on, ``limit`` the longest that it
     can be given.
@@ -37,17 +37,17 @@ class Source:
     limit: int
     at: Callable[[int, int, int], tuple[PreTrainedModel, Tensor]]
 
-    def lengths(self, wanted: tuple[int, ...], within: int) -> list[int]:
+    def lengths(self, requested: tuple[int, ...], within: int) -> list[int]:
         """The wanted lengths that the model can be given, and at least ``within`` it learned on.
 
         Where too few of those are wanted, its own length is added, then the half of it, and on.
         """
-        found = {tokens for tokens in wanted if tokens <= self.limit}
-        own = self.longest
-        while sum(tokens <= self.longest for tokens in found) < within and own > 1:
-            found.add(own)
-            own //= 2
-        return sorted(found)
+        chosen = {tokens for tokens in requested if tokens <= self.limit}
+        length = self.longest
+        while sum(tokens <= self.longest for tokens in chosen) < within and length > 1:
+            chosen.add(length)
+            length //= 2
+        return sorted(chosen)
 
 
 def trained_source(work: LinWork, seed: int, options: Options, data: Path | None) -> Source:

@@ -27,10 +27,10 @@ def spectrum_cell(source: Source, tokens: int, options: Options, seconds: float)
     def do() -> list[Record]:
         with threads(options.longer.thread_count):
             model, rows = source.at(tokens, options.spectrum_texts, 0)
-            found: list[Record] = []
+            records: list[Record] = []
             for number, layer in enumerate(captured(model, rows)):
-                found += _layer(layer.weights, labels_of(source, tokens, number), tokens)
-        return found
+                records += _layer(layer.weights, labels_of(source, tokens, number), tokens)
+        return records
 
     key = f"{SPECTRUM}/{source.name}/{source.seed}/{tokens}"
     return Cell(key, do, weight=seconds)
@@ -58,13 +58,13 @@ def _layer(weights: Tensor, labels: Labels, tokens: int) -> Iterator[Record]:
         for head, value in enumerate(values.tolist()):
             yield from measured({**labels, "head": head}, "", count, **{name: value})
     held = shares.cumsum(-1).mean(0)
-    for kept, first in _kept(tokens):
+    for span, first in _kept(tokens):
         for head, value in enumerate(held[:, first - 1].tolist()):
-            at: Labels = {**labels, "head": head, "kept": kept}
+            at: Labels = {**labels, "head": head, "kept": span}
             yield from measured(at, "share", count, kept_share=value)
 
 
 def _kept(tokens: int) -> list[tuple[Label, int]]:
     """How many of the first singular values are summed: powers of two, and a quarter of all."""
     powers = [2**n for n in range(tokens.bit_length()) if 2**n < tokens]
-    return [*((each, each) for each in (*powers, tokens)), (QUARTER, max(1, tokens // 4))]
+    return [*((count, count) for count in (*powers, tokens)), (QUARTER, max(1, tokens // 4))]

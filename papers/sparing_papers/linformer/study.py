@@ -1,13 +1,13 @@
 """Linformer's open questions: do few slots hold, and do they hold on longer inputs?
 
-``sparing study linformer`` trains small encoders and asks them of inputs up to eight times as long
-as trained on, and of other domains; takes attention matrices apart by layer, head and length; holds
-the errors of projected attention beside the bounds that are printed for them; and times encoders at
-a fixed number of tokens. Quick takes about 15 minutes of one core; it shows that all of it runs,
-and decides nothing. Standard takes about 5 hours and goes on wherever it was stopped.
+``sparing study linformer`` trains small encoders and evaluates them on inputs up to eight times as
+long, and on other domains. It analyses attention matrices by layer, head and length, and compares
+the errors of projected attention with the published bounds. It times encoders at a fixed number of
+tokens. Quick takes about 15 minutes of one core; it shows that everything runs, and decides
+nothing. Standard takes about 5 hours and continues where it was stopped.
 
 Source: Wang et al., 2020, arXiv 2006.04768. What differs: everything is small, has seeds, and is
-asked of lengths that no training has seen.
+evaluated on lengths that no training has seen.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Loaded:
     """The tasks that there are, what each was loaded with, and notes on what is left out."""
 
     works: dict[str, LinWork]
-    told: dict[str, dict[str, Any]]
+    loaded_with: dict[str, dict[str, Any]]
     notes: tuple[str, ...]
     domains: dict[str, Task]
 
@@ -101,20 +101,20 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
 def _identity(options: Options, loaded: Loaded) -> dict[str, Any]:
     """What makes two runs the same one: settings of no consequence are left out."""
     left_out = () if options.pretrained else OF_PRETRAINED
-    settings = plain({**asdict(options), "tasks": loaded.told})
-    bare = bare_identity({name: own for name, own in settings.items() if name not in left_out})
+    settings = plain({**asdict(options), "tasks": loaded.loaded_with})
+    bare = bare_identity({name: value for name, value in settings.items() if name not in left_out})
     return bare | {"questions": sorted({*options.questions})}
 
 
 def _loaded(options: Options, folder: Path, data: Path | None) -> Loaded:
     """The tasks of both kinds of training; those without data are noted."""
     works: dict[str, LinWork] = {}
-    told: dict[str, dict[str, Any]] = {}
+    loaded_with: dict[str, dict[str, Any]] = {}
     notes: list[str] = []
     for given in (options.longer, options.texts):
         for name in given.tasks:
             try:
-                task, told[name] = _task(given, name, data)
+                task, loaded_with[name] = _task(given, name, data)
             except DataError as error:
                 notes.append(f"{name} is left out: {error}")
                 continue
@@ -135,7 +135,7 @@ def _loaded(options: Options, folder: Path, data: Path | None) -> Loaded:
         notes += missing_domains(data) if SHIFT in options.questions else []
     if LANGUAGE in options.questions:
         notes += language_notes(options.language, data)
-    return Loaded(works, told, tuple(dict.fromkeys(notes)), domains)
+    return Loaded(works, loaded_with, tuple(dict.fromkeys(notes)), domains)
 
 
 def _task(given: TaskOptions, name: str, data: Path | None) -> tuple[Task, dict[str, Any]]:
@@ -151,70 +151,72 @@ def _first(options: Options, loaded: Loaded) -> LinWork | None:
 
 def _cells(options: Options, loaded: Loaded, folder: Path, data: Path | None) -> list[Cell]:
     """Trainings first: attention matrices are those of what was trained."""
-    asked, found = options.questions, []
+    questions, cells = options.questions, []
     works = [loaded.works[n] for n in options.longer.tasks if n in loaded.works]
     texts = [loaded.works[n] for n in options.texts.tasks if n in loaded.works]
-    if LONGER in asked:
+    if LONGER in questions:
         for work in works:
-            found += longer_cells(options, work, data)
+            cells += longer_cells(options, work, data)
         for work in texts:
-            judges = (by_domain(options, data),) if SHIFT in asked else ()
-            found += longer_cells(options, work, data, judges)
-    if SHARED in asked and (first := _first(options, loaded)):
-        found += sharing_cells(options, first)
+            judges = (by_domain(options, data),) if SHIFT in questions else ()
+            cells += longer_cells(options, work, data, judges)
+    if SHARED in questions and (first := _first(options, loaded)):
+        cells += sharing_cells(options, first)
     for source in _sources(options, [*works, *texts], data):
-        found += _matrix_cells(options, source)
-    if COST in asked:
-        found += cost_cells(options)
+        cells += _matrix_cells(options, source)
+    if COST in questions:
+        cells += cost_cells(options)
     given = options.longer
     spent: dict[str, Any] = {
         "thread_count": given.thread_count,
         "watts_per_core": given.watts_per_core,
     }
-    if SWAPPED in asked:
+    if SWAPPED in questions:
         swaps = replace(options.swapped, model=options.pretrained)
-        last = (by_domain(options, data, swapped=True),) if SHIFT in asked else ()
+        last = (by_domain(options, data, swapped=True),) if SHIFT in questions else ()
         seeds = given.seeds
-        found += pretrained_cells(swaps, folder, data, seeds=seeds, last_judges=last, **spent)
-    if LANGUAGE in asked:
-        found += language_cells(options.language, folder, data, seeds=given.seeds, **spent)
-    return [clocked(cell) for cell in found]
+        cells += pretrained_cells(swaps, folder, data, seeds=seeds, last_judges=last, **spent)
+    if LANGUAGE in questions:
+        cells += language_cells(options.language, folder, data, seeds=given.seeds, **spent)
+    return [clocked(cell) for cell in cells]
 
 
 def _sources(options: Options, works: Sequence[LinWork], data: Path | None) -> list[Source]:
     if not {SPECTRUM, ERROR} & set(options.questions):
         return []
     trained = works if LONGER in options.questions else ()
-    found = [
+    sources = [
         trained_source(work, seed, options, data)
         for work in trained
         for seed in range(work.options.seeds)
     ]
     if options.pretrained and given_folder(data) is not None:
-        found.append(pretrained_source(options, data))
-    return found
+        sources.append(pretrained_source(options, data))
+    return sources
 
 
 def _matrix_cells(options: Options, source: Source) -> list[Cell]:
-    found, asked = [], options.error
+    cells, settings = [], options.error
     heads = 16
     if SPECTRUM in options.questions:
         for tokens in source.lengths(options.spectrum_lengths, FEWEST_LENGTHS):
             seconds = 3.0 + HEAD_S * heads * options.spectrum_texts * tokens**3
-            found.append(spectrum_cell(source, tokens, options, seconds))
+            cells.append(spectrum_cell(source, tokens, options, seconds))
     if ERROR in options.questions:
-        for tokens in source.lengths(asked.lengths, 1):
-            learning = 2e-9 * asked.steps * 8 * heads * tokens * 32 * sum(asked.slots)
-            seconds = 3.0 + 2 * HEAD_S * heads * asked.held * tokens**3 + learning
-            found.append(error_cell(source, tokens, options, seconds))
-    return found
+        for tokens in source.lengths(settings.lengths, 1):
+            learning = 2e-9 * settings.steps * 8 * heads * tokens * 32 * sum(settings.slots)
+            seconds = 3.0 + 2 * HEAD_S * heads * settings.held * tokens**3 + learning
+            cells.append(error_cell(source, tokens, options, seconds))
+    return cells
 
 
 def _described(options: Options, loaded: Loaded, name: str) -> dict[str, Any]:
     """What a reader of the page wants to know beside the numbers."""
     works = loaded.works
     trained = dict.fromkeys(arm for work in works.values() for arm in work.options.compared)
-    arms = [each for arm in trained for each in ((*WAYS, arm) if arm == LINFORMER else (arm,))]
+    arms = [
+        variant for arm in trained for variant in ((*WAYS, arm) if arm == LINFORMER else (arm,))
+    ]
     forms = [form for work in works.values() for form in work.forms]
     return {
         "name": name,
@@ -229,7 +231,11 @@ def _described(options: Options, loaded: Loaded, name: str) -> dict[str, Any]:
         },
         "model": {"name": MODEL},
         "arms": list(dict.fromkeys((DENSE, *arms, *forms))),
-        "forms": {form: dict(own) for work in works.values() for form, own in work.forms.items()},
+        "forms": {
+            form: dict(form_options)
+            for work in works.values()
+            for form, form_options in work.forms.items()
+        },
         "baseline": DENSE,
         "tasks": {n: _facts(work) for n, work in works.items()},
         "factors": list(options.factors),
@@ -251,7 +257,7 @@ def _facts(work: LinWork) -> dict[str, Any]:
         "tokens": trained_tokens(work),
         "chance": work.task.chance,
         "epochs": recipe.epochs,
-        "learning_rate": work.options.rate_told(work.name),
+        "learning_rate": work.options.rate_text(work.name),
         "batch_size": recipe.batch_size,
         "seeds": work.options.seeds,
         "slots": work.mechanism_of(LINFORMER)[1]["slots"],

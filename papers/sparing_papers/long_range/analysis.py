@@ -1,4 +1,4 @@
-"""What trainings come to: means over seeds, paired differences, and which tasks tell anything."""
+"""Means over seeds, paired differences, and which tasks pass the sensitivity check."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparing_papers.long_range.work import ABOVE_CHANCE
 
 
 def resolution(records: Iterable[Record]) -> float:
-    """The smallest step of a score: one answer of so many; 0 where that is not told."""
+    """The smallest step of a score: one answer of all; 0 where records have no count."""
     counts = [r.count for r in records if r.unit == "share"]
     return 1 / max(counts) if counts and max(counts) > 1 else 0.0
 

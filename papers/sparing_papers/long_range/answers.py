@@ -1,7 +1,7 @@
-"""Which test examples a model gets right, as a record, and what pairs of such records tell.
+"""Which test examples a model gets right, as a record, and comparisons of pairs of such records.
 
-One or two seeds say little about other seeds; hundreds of examples that two models both answered
-say how sure a difference on this kind of text is.
+One or two seeds say little about other seeds. Hundreds of examples that both models answered show
+how certain a difference on this kind of text is.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def answers_record(
 ) -> Record:
     """How many examples were right; the label ``right`` says which, as hexadecimal digits."""
     bits = np.packbits(np.asarray(right, dtype=bool)).tobytes().hex()
-    own: dict[str, Label] = {**labels, "right": bits}
-    return Record(name, float(sum(right)), "examples", "measured", own, count=len(right))
+    with_bits: dict[str, Label] = {**labels, "right": bits}
+    return Record(name, float(sum(right)), "examples", "measured", with_bits, count=len(right))
 
 
 def score_records(
@@ -59,13 +59,15 @@ def right_of(record: Record) -> Bits:
 
 
 def paired_records(records: Sequence[Record]) -> list[Record]:
-    """For each task, stage and arm: the share of right answers kept, and the gain over uniform.
+    """For each task, stage and arm: the share of the accuracy kept, and the gain over uniform.
 
-    ``kept_of_dense`` is the arm's right answers over the fine-tuned dense model's, which the copies
-    were trained on from; ``kept_of_softmax`` over those of the copy with dense attention, trained
-    on in the same stage for as long; ``gain_over_uniform`` is the difference from the control in
-    the same stage. 95 % intervals speak of other test examples and, where there are several seeds,
-    of other trainings (``sparing.measure.pooling``); with one seed of other examples alone.
+    - ``kept_of_dense``: the arm's accuracy over that of the fine-tuned dense model.
+    - ``kept_of_softmax``: the same over the swapped model with dense attention, which is trained
+      as long in the same stage.
+    - ``gain_over_uniform``: the difference to the control in the same stage.
+
+    95 % intervals are over test examples and, with several seeds, over trainings too
+    (``sparing.measure.pooling``).
     """
     # those at other lengths are of other inputs
     swapped = [r for r in records if "stage" in r.labels and "tokens" not in r.labels]
@@ -113,7 +115,7 @@ def _paired(
     *,
     ratio: bool,
 ) -> Record:
-    """Of a ratio the interval is that of ours less the ratio times theirs, over their mean."""
+    """A ratio has the interval of (ours - ratio * baseline) / mean of the baseline."""
     one, other, examples = ours.astype(float), theirs.astype(float), ours.shape[1]
     whole = float(other.mean())
     value = float(one.mean()) / whole if ratio else float(one.mean()) - whole
@@ -123,5 +125,5 @@ def _paired(
         reach = reach_of(parts_of(gaps), 0.95) or unseen(examples, 0.95)
         interval = with_unseen((value - reach, value + reach), examples)
     over = "examples" if len(ours) == 1 else "seeds and examples"
-    told: dict[str, Label] = {**labels, "over": over, "seeds": len(ours)}
-    return Record(name, value, "share", obtained, told, interval, examples)
+    pair_labels: dict[str, Label] = {**labels, "over": over, "seeds": len(ours)}
+    return Record(name, value, "share", obtained, pair_labels, interval, examples)

@@ -54,9 +54,9 @@ NAMED: Mapping[str, LongArm] = {
 
 
 def names() -> tuple[str, ...]:
-    """All arms: the named ones, then every mechanism that says it is one."""
-    own = (n for n in MECHANISMS.names() if mechanism_class(n).traits.arm and n not in NAMED)
-    return (*NAMED, *own)
+    """All arms: the named ones, then every mechanism whose traits make it one."""
+    mechanisms = (n for n in MECHANISMS.names() if mechanism_class(n).traits.arm and n not in NAMED)
+    return (*NAMED, *mechanisms)
 
 
 def arm_of(name: str) -> LongArm:

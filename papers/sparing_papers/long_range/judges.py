@@ -1,4 +1,4 @@
-"""What else a trained encoder is asked: scores under noise, and how much it weighs neighbours."""
+"""Other measurements of a trained encoder: scores under noise, and the weight of neighbours."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Seen = list[tuple[Mechanism, dict[str, Tensor], Mask]]
 
 @runtime_checkable
 class Asked(Protocol):
-    """What a judge must know of the work that a model was trained in."""
+    """What a measurement needs to know of the task that a model was trained on."""
 
     @property
     def name(self) -> str:
@@ -57,12 +57,12 @@ class Noise:
         """
         if work.task.kind != "tokens" or work.name in COMPUTED:
             return []
-        found: list[Record] = []
+        records: list[Record] = []
         for share in self.shares:
             judged = evaluate(model, noisy(work.task, share), batch_size=32)
             noisy_labels: Labels = {**labels, "noise": share}
-            found += score_records(judged, noisy_labels, "noisy_score", NOISY_ANSWERS)
-        return found
+            records += score_records(judged, noisy_labels, "noisy_score", NOISY_ANSWERS)
+        return records
 
 
 def noisy(task: Task, share: float) -> Task:
@@ -95,8 +95,8 @@ def _marks(task: Task) -> set[int]:
 class Neighbours:
     """The mean weight of keys by their distance from the query, over each key's own mean.
 
-    A key that weighs much for all queries says nothing of distance: one weight for each position,
-    as a published form of Kerformer learns it, would else look like a liking for what is near.
+    A key that weighs much for all queries says nothing of distance. One form of Kerformer learns
+    such a weight for each position, which would otherwise look like a preference for neighbours.
     """
 
     def __init__(self, looked_at: int) -> None:
@@ -119,15 +119,15 @@ class Neighbours:
             for weights in implied_weights(shown, example):
                 if bool((weights < -TINY).any()):
                     return []
-                own, seen = by_distance(weights)
-                sums, counts = sums + own, counts + seen
-        found: list[Record] = []
+                weight_sums, seen = by_distance(weights)
+                sums, counts = sums + weight_sums, counts + seen
+        records: list[Record] = []
         for least, total, pairs in zip(DISTANCES, sums.tolist(), counts.tolist(), strict=True):
             if pairs:
                 at: Labels = {**labels, "distance": least}
                 weight, count = total / pairs, max(1, round(pairs))
-                found += measured(at, "ratio", count, weight_at_distance=weight)
-        return found
+                records += measured(at, "ratio", count, weight_at_distance=weight)
+        return records
 
 
 @torch.no_grad()
@@ -139,8 +139,8 @@ def implied_weights(
     An output is linear in the values: those that are unit vectors, a few columns at a time, give
     the weights of these columns.
     """
-    place = next(model.parameters()).device
-    row = {name: x[None, :LONGEST].to(place) for name, x in example.items() if name != "labels"}
+    device = next(model.parameters()).device
+    row = {name: x[None, :LONGEST].to(device) for name, x in example.items() if name != "labels"}
     with _listening(model) as seen:
         model(**row)
     return [_weights(mechanism, streams, mask) for mechanism, streams, mask in seen]

@@ -1,4 +1,4 @@
-"""A swapped encoder that was trained on short inputs, asked on longer ones."""
+"""A swapped encoder that was trained on short inputs, evaluated on longer ones."""
 
 from __future__ import annotations
 
@@ -21,22 +21,21 @@ JUDGED_AT_ONCE = 32
 def length_records(
     model: PreTrainedModel, tasks: Mapping[int, Task], labels: Mapping[str, Label], trained: int
 ) -> list[Record]:
-    """Score, chance and right answers at each length; ``tasks`` are by tokens.
+    """Score, chance and which examples were right at each length; ``tasks`` are by tokens.
 
-    The inputs are the same at every length, but for what is cut off, and fill the longest: what is
-    stretched for a length is asked of rows that have it. Linformer is asked a second
-    time, as "ARM, interpolated" or "ARM, as many slots" (``_lin_projection``); up to the tokens it
-    was ``trained`` on both are one.
+    The same inputs are cut to every length, and all of them fill the longest. Linformer is
+    evaluated a second time, as "ARM, interpolated" or "ARM, as many slots" (see ``other_form``).
+    Up to the tokens that it was ``trained`` on, both forms are the same.
     """
-    found = []
+    records = []
     for tokens, task in tasks.items():
         arms = {str(labels["arm"]): model}
         other = other_form(model, trained, max(tokens, trained))
         if other is not None:
             arms[f"{labels['arm']}, {other[0]}"] = other[1] if tokens > trained else model
-        for arm, asked in arms.items():
-            found += _judged(asked, task, {**labels, "arm": arm, "tokens": tokens})
-    return found
+        for arm, form in arms.items():
+            records += _judged(form, task, {**labels, "arm": arm, "tokens": tokens})
+    return records
 
 
 def _judged(model: PreTrainedModel, task: Task, labels: Labels) -> list[Record]:

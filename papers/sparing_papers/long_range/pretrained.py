@@ -1,8 +1,8 @@
 """Kerformer's Table 4: a pretrained encoder with its attention swapped, before and after training.
 
-A dense model is fine-tuned; copies of it get another mechanism in every layer and are judged as
-they are, trained on with labels alone, and, beside that, made to imitate the dense model, first
-layer by layer and then end to end, in as many steps.
+A dense model is fine-tuned. Swapped models get another mechanism in every layer and are evaluated
+untrained. They are then trained with labels alone and, separately for as many steps, to imitate the
+dense model, first layer by layer and then end to end.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ PLACES = {
 REPLACED = {
     "amazon": "Amazon is not the published set (Ni et al., 2019) but 1,000 sentences of it with "
     "two classes (Sentiment Labelled Sentences, Kotzias et al., 2015), a fifth of them to test on",
-    "qqp": "QQP is judged by F1, as GLUE does; the published table does not say by what",
+    "qqp": "QQP is evaluated by F1, as GLUE does; the published table does not name its metric",
 }
 # Tasks among those that all-MiniLM-L6-v2, the usual small sentence encoder, was tuned on before.
 SEEN = {"mnli": "MultiNLI", "qqp": "Quora's duplicate questions"}
-# Of MiniLM (6 layers, width 384) on one core of a server, in seconds for each token: trained with
-# dense attention (whose dropout takes the unfused way, so that it grows with the length), with
-# linear attention, layer by layer, end to end beside a teacher, and judged.
+# Of MiniLM (6 layers, width 384) on one core of a server, in seconds for each token. Trained with
+# dense attention, which grows with the length, as its dropout is not fused; with linear attention;
+# layer by layer; end to end beside a teacher; and evaluated.
 DENSE_TOKEN_S, DENSE_PAIR_S, PLAIN_TOKEN_S = 1.0e-3, 2.5e-6, 1.0e-3
 LAYERS_TOKEN_S, TAUGHT_TOKEN_S, JUDGED_TOKEN_S = 0.6e-3, 1.4e-3, 0.35e-3
 STEP_S = 0.15
@@ -60,12 +60,11 @@ USUAL_EXAMPLES = {"amazon": 720}
 
 @dataclass(frozen=True)
 class PretrainedOptions:
-    """Which pretrained model is swapped, and what its copies are trained on.
+    """Which pretrained model is swapped, and what the swapped models are trained on.
 
     ``model`` is a folder or hub name; without one nothing is run. ``stages`` say how all tasks are
-    trained, ``stages_of`` what is other for one task, by the same names (of tasks that are not run
-    too, so that a budget can be narrowed to one). ``task_options`` are by task those of
-    ``load_task``; "amazon" is the task ``text`` on its file.
+    trained; ``stages_of`` overrides them for one task, which may be one that is not run.
+    ``task_options`` are by task those of ``load_task``; "amazon" is the task ``text`` on its file.
     """
 
     model: str = ""
@@ -79,12 +78,12 @@ class PretrainedOptions:
             require_tasks(f"pretrained.{part}", getattr(self, part), PLACES)
         if len(set(self.tasks)) != len(self.tasks) or not self.tasks:
             raise UsageError("pretrained.tasks must be named, each once")
-        own = [each.name for each in fields(Stages)]
+        stage_names = [option.name for option in fields(Stages)]
         for task, changes in self.stages_of.items():
             for name in changes:
-                if name not in own:
+                if name not in stage_names:
                     raise UsageError(
-                        f"pretrained.stages_of.{task} has no {name!r}{nearest(name, own)}"
+                        f"pretrained.stages_of.{task} has no {name!r}{nearest(name, stage_names)}"
                     )
         for task in {*self.tasks, *self.stages_of}:
             require_arms(self.of(task).arms)
@@ -109,15 +108,15 @@ def pretrained_cells(
     judges: Sequence[Judge] = (),
     last_judges: Sequence[Judge] = (),
 ) -> list[Cell]:
-    """Task by task and seed by seed: the dense model first, then every arm in a drawn order.
+    """Task by task and seed by seed: the dense model first, then every arm in a random order.
 
-    ``judges`` are asked of every copy that was trained with labels alone, ``last_judges`` of every
-    one that imitated the dense model.
+    ``judges`` measure every swapped model that was trained with labels alone, ``last_judges``
+    every one that imitated the dense model.
     """
     if not options.model:
         return []
     require_openable(options.model)
-    found = []
+    cells = []
     for task in options.tasks:
         if not can_be_had(task, data):
             continue
@@ -135,8 +134,8 @@ def pretrained_cells(
             last_judges=tuple(last_judges),
         )
         for seed in range(min(seeds, stages.most_seeds or seeds)):
-            found += _cells_of(work, seed)
-    return found
+            cells += _cells_of(work, seed)
+    return cells
 
 
 def _cells_of(work: SwappedWork, seed: int) -> list[Cell]:
@@ -165,8 +164,8 @@ def _seconds(work: SwappedWork) -> tuple[float, float]:
     dense = stages.dense_epochs * epoch(DENSE_TOKEN_S + tokens * DENSE_PAIR_S) + judged
     arm = stages.layer_epochs * epoch(LAYERS_TOKEN_S) + stages.later_epochs * epoch(TAUGHT_TOKEN_S)
     arm += stages.plain * stages.swapped_epochs * epoch(PLAIN_TOKEN_S)
-    asked = (4 + len(work.judges) if stages.plain else 3) + len(work.last_judges)
-    return 5.0 + dense, 10.0 + arm + asked * judged
+    evaluations = (4 + len(work.judges) if stages.plain else 3) + len(work.last_judges)
+    return 5.0 + dense, 10.0 + arm + evaluations * judged
 
 
 def can_be_had(task: str, data: Path | None) -> bool:
@@ -187,28 +186,28 @@ def notes(options: PretrainedOptions, data: Path | None) -> list[str]:
             "swapped pretrained models were left out: no pretrained model was named "
             "(pretrained.model is a folder or a hub name)"
         ]
-    found = []
+    texts = []
     for task in options.tasks:
         if not can_be_had(task, data):
-            found.append(f"{task} was left out: {PLACES[task]} is not in the data folder")
+            texts.append(f"{task} was left out: {PLACES[task]} is not in the data folder")
             continue
         if task in REPLACED:
-            found.append(REPLACED[task])
+            texts.append(REPLACED[task])
         if task in SEEN and "minilm" in options.model.lower():
-            found.append(f"the pretrained model saw {SEEN[task]} before: its score is not clean")
-        found += _missing_parts(task, options, data)
-    return found
+            texts.append(f"the pretrained model saw {SEEN[task]} before: its score is not clean")
+        texts += _missing_parts(task, options, data)
+    return texts
 
 
 def _missing_parts(task: str, options: PretrainedOptions, data: Path | None) -> Sequence[str]:
-    """What is smaller than what was published, as far as the options and files tell."""
-    found = []
+    """What is smaller than what was published, as far as the options and files show."""
+    texts = []
     examples = options.task_options.get(task, {}).get("examples")
     if examples:
-        found.append(f"{task}: fine-tuned on {examples:,} training examples at most")
+        texts.append(f"{task}: fine-tuned on {examples:,} training examples at most")
     if has_only_dev(task, data):
-        found.append(f"{task} has no training file: all splits are cut from the matched dev file")
-    return found
+        texts.append(f"{task} has no training file: all splits are cut from the matched dev file")
+    return texts
 
 
 BUDGETS = load_budgets("sparing_papers.long_range", PretrainedOptions, "pretrained.toml")

@@ -25,8 +25,8 @@ def projection(
 ) -> Float[Tensor, "*heads slots long"]:
     """A trained projection for longer inputs.
 
-    "sliced" keeps its columns and puts those of the fresh one behind; "interpolated" stretches it
-    along the tokens and scales it, so that a constant sequence keeps its slots.
+    "sliced" keeps its columns and appends those of the fresh one. "interpolated" interpolates along
+    the tokens and scales, so that a constant sequence keeps its slots.
     """
     short, long = old.shape[-1], fresh.shape[-1]
     if way == "sliced":
@@ -37,12 +37,12 @@ def projection(
 
 
 def other_form(model: PreTrainedModel, short: int, long: int) -> tuple[str, PreTrainedModel] | None:
-    """What else Linformer may be on inputs of ``long`` tokens: a copy, and what it is called.
+    """The other form of a Linformer on inputs of ``long`` tokens: its name, and a changed copy.
 
-    Of a model that was built for ``long`` tokens at least and trained on ``short``. Projections by
-    place, whose columns beyond are as they were drawn, are "interpolated" from the trained ones.
-    Where stretches of tokens are averaged, the stretches grow, for "as many slots" as in training:
-    as it is it has more of them, and costs the square of the length. None for what has neither.
+    The model was built for at least ``long`` tokens and trained on ``short``. Projections by
+    position are "interpolated" from the trained columns. Means over segments of tokens get longer
+    segments, for "as many slots" as in training; unchanged, they have more slots and a quadratic
+    cost. None for a model that has neither.
     """
     longer = copy.deepcopy(model)
     words = {
@@ -55,7 +55,7 @@ def other_form(model: PreTrainedModel, short: int, long: int) -> tuple[str, PreT
 
 @torch.no_grad()
 def _lengthened(mechanism: Linformer, short: int, long: int) -> str:
-    """Change it in place; "" where nothing is to be changed."""
+    """Change the mechanism itself, and return the form's name; "" where nothing changes."""
     if mechanism.projection == "mean_pool":
         mechanism.stride = -(-mechanism.stride * long // short)
         return AS_MANY_SLOTS

@@ -1,4 +1,4 @@
-"""How a pretrained encoder's swapped copies are trained, and beside it the dense one."""
+"""How a pretrained encoder and its swapped models are trained."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from sparing_papers.long_range.arms import BY_CONTENT, DENSE, UNIFORM, require_a
 class Stages:
     """How the models of a task are trained.
 
-    The dense model is fine-tuned for ``dense_epochs``. Every swapped copy then has two ways of
-    ``layer_epochs`` + ``later_epochs``: with labels alone (left out with ``plain=False``), and
-    imitating the dense one, for ``layer_epochs`` layer by layer, then end to end. Rates are those
-    of the three kinds of training; the weights of the end-to-end loss are ``labels``, ``outputs``
-    and ``hidden_states``, its temperature ``temperature`` (see ``train.recipe.Distillation``).
-    ``most_seeds`` limits the seeds that a caller asks for (0: as many as asked);
-    ``validation_examples`` and ``test_examples`` limit what is held out (0: all);
-    ``compared_batches`` are the batches of the test split on which outputs are compared.
-    Layers imitate in float32, in which they are held against the dense ones; ``precision`` is that
-    of the other trainings. What mechanisms bring of their own learns ``mechanism_rate_factor``
-    times as fast where labels or the dense model's answers teach it. In the end a copy is judged at
-    ``read_at`` tokens too, for which it is built: on test inputs that are long enough for the
-    longest of these, cut to each. ``keep`` keeps weights of copies.
+    The dense model is fine-tuned for ``dense_epochs``. Every swapped model is then trained in two
+    ways, each for ``layer_epochs`` + ``later_epochs``. One uses labels alone; ``plain=False``
+    leaves it out. The other imitates the dense model, for ``layer_epochs`` layer by layer, then end
+    to end. Rates are those of the three kinds of training. The weights of the end-to-end loss are
+    ``labels``, ``outputs`` and ``hidden_states``, its temperature ``temperature`` (see
+    ``train.recipe.Distillation``).
+
+    - ``most_seeds`` limits the seeds (0: no limit).
+    - ``validation_examples`` and ``test_examples`` limit what is held out (0: all).
+    - ``compared_batches`` are the batches of the test split on which outputs are compared.
+    - ``precision`` is that of trainings end to end; layers imitate in float32.
+    - ``mechanism_rate_factor`` multiplies the rate of a mechanism's new parameters where labels or
+      the dense model's answers teach it.
+    - ``read_at`` are other lengths at which a swapped model is evaluated in the end, on test
+      inputs that fill the longest of them, cut to each length.
+    - ``keep`` keeps the weights of swapped models.
     """
 
     arms: tuple[str, ...] = (DENSE, BY_CONTENT, "linear", "efficient", UNIFORM)

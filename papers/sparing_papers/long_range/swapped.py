@@ -1,4 +1,4 @@
-"""One pretrained model on one task: fine-tuned, swapped, judged, and trained on in two ways."""
+"""One pretrained model on one task: fine-tuned, swapped, evaluated, and trained in two ways."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def has_only_dev(task: str, data: Path | None) -> bool:
 class SwappedWork:
     """One task and one pretrained model: what the cells of all arms and seeds share.
 
-    ``judges`` are what else a copy is asked that was trained with labels alone, as published,
+    ``judges`` measure a swapped model that was trained with labels alone, as published,
     ``last_judges`` one that imitated the dense model to the end.
     """
 
@@ -81,7 +81,7 @@ class SwappedWork:
 
     @cached_property
     def task(self) -> Task:
-        """The task, read with the model's tokenizer when it is first asked for."""
+        """The task, read with the model's tokenizer at first use."""
         file = FILES.get(self.name)
         loaded = self.name if file is None else "text"
         given = {**(file or {}), **self.task_options}
@@ -95,18 +95,18 @@ class SwappedWork:
             test_examples=self.stages.test_examples,
         )
         # the task of files of one's own looks nowhere else for them
-        found, _ = load(limits, loaded, given_folder(self.data))
-        return replace(found, name=self.name)
+        loaded_task, _ = load(limits, loaded, given_folder(self.data))
+        return replace(loaded_task, name=self.name)
 
-    def place(self, arm: str, seed: int, stage: str = "") -> Path:
+    def model_dir(self, arm: str, seed: int, stage: str = "") -> Path:
         """The folder of an arm, or of one of its trainings."""
-        own = self.folder / f"{slug(arm)}-{seed}"
-        return own / stage if stage else own
+        arm_dir = self.folder / f"{slug(arm)}-{seed}"
+        return arm_dir / stage if stage else arm_dir
 
     def labels(self, arm: str, seed: int, stage: str) -> Labels:
         """What a record of an arm is labelled with."""
-        own: Labels = {"question": "pretrained", "task": self.name, "arm": arm, "seed": seed}
-        return {**own, "stage": stage}
+        of_arm: Labels = {"question": "pretrained", "task": self.name, "arm": arm, "seed": seed}
+        return {**of_arm, "stage": stage}
 
     def recipe(self, epochs: int, rate: float, seed: int, **changes: Any) -> Recipe:
         """How one stage is trained."""
@@ -122,62 +122,65 @@ class SwappedWork:
 
     def dense(self, seed: int) -> PreTrainedModel:
         """The fine-tuned model; raises ``UsageError`` where its training has not ended."""
-        place = self.place(DENSE_MODEL, seed)
-        if not (place / SCORE_FILE).is_file():
+        checkpoint = self.model_dir(DENSE_MODEL, seed)
+        if not (checkpoint / SCORE_FILE).is_file():
             raise UsageError(f"the dense model of {self.name} with seed {seed} is not trained yet")
-        return open_model(str(place)).eval()
+        return open_model(str(checkpoint)).eval()
 
     def dense_score(self, seed: int) -> float:
         """What the fine-tuned model scored on the test split."""
-        file = self.place(DENSE_MODEL, seed) / SCORE_FILE
+        file = self.model_dir(DENSE_MODEL, seed) / SCORE_FILE
         try:
-            told = parse_json(read_plain(file))
-            score, data = float(told["score"]), told.get("data", self.digest)
+            stored = parse_json(read_plain(file))
+            score, data = float(stored["score"]), stored.get("data", self.digest)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{file} does not hold the dense model's score: remove it") from error
         if data != self.digest:
             raise DataError(
                 f"the data of {self.name} are not those that the dense model was fine-tuned and "
-                "judged on: give the same data folder, or start a new run"
+                "evaluated on: give the same data folder, or start a new run"
             )
         return score
 
     @cached_property
     def digest(self) -> str:
-        """What tells the task's examples from others."""
+        """The digests of the task's splits."""
         return " ".join(split.digest for split in self.task.splits.values())
 
     def swapped(self, arm: str, seed: int) -> PreTrainedModel:
         """A copy of the fine-tuned model with an arm's mechanism in all its layers."""
-        model, own = self.dense(seed), options_of(arm, self.task.tokens)
+        model, options = self.dense(seed), options_of(arm, self.task.tokens)
         if is_random(arm):
-            own.setdefault("seed", seed)
-        swap(model, arm_of(arm).mechanism, tokens=self.longest, **own)
+            options.setdefault("seed", seed)
+        swap(model, arm_of(arm).mechanism, tokens=self.longest, **options)
         return model
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest inputs that a copy is asked on."""
+        """Tokens of the longest inputs that a swapped model is evaluated on."""
         return max((self.task.tokens, *self.stages.read_at))
 
     @cached_property
     def lengths(self) -> dict[int, Task]:
         """The task by the tokens that its inputs are cut to, with the test inputs that fill all.
 
-        A shorter one would be the same at several lengths, and what was made for longer rows would
-        be asked of it. Raises ``UsageError`` where there is none that is long enough.
+        A shorter input would be the same at several lengths. Raises ``UsageError`` where no input
+        is long enough.
         """
-        asked = self.stages.read_at
+        read_at = self.stages.read_at
         stages = replace(self.stages, test_examples=0)
-        cuts = {n: {**self.task_options, "max_tokens": n} for n in asked}
-        tasks = {n: replace(self, stages=stages, task_options=own).task for n, own in cuts.items()}
+        cuts = {n: {**self.task_options, "max_tokens": n} for n in read_at}
+        tasks = {
+            n: replace(self, stages=stages, task_options=options).task
+            for n, options in cuts.items()
+        }
         if not tasks:
             return {}
-        lengths = tasks[max(asked)].test.lengths
-        places = [place for place, length in enumerate(lengths) if length >= max(asked)]
+        lengths = tasks[max(read_at)].test.lengths
+        places = [index for index, length in enumerate(lengths) if length >= max(read_at)]
         if not places:
             raise UsageError(
-                f"no test input of {self.name} has {max(asked)} tokens; the longest has "
+                f"no test input of {self.name} has {max(read_at)} tokens; the longest has "
                 f"{max(lengths)}: ask for shorter ones with read_at"
             )
         filled = {n: replace(task, test=task.test.subset(places)) for n, task in tasks.items()}
@@ -187,29 +190,29 @@ class SwappedWork:
     @cached_property
     def batches(self) -> list[dict[str, Tensor]]:
         """The test examples on which outputs are compared, at even distances."""
-        test, wanted = self.task.test, JUDGED_AT_ONCE * self.stages.compared_batches
-        count = min(wanted, len(test))
-        chosen = [test[place * len(test) // count] for place in range(count)]
+        test, most = self.task.test, JUDGED_AT_ONCE * self.stages.compared_batches
+        count = min(most, len(test))
+        chosen = [test[index * len(test) // count] for index in range(count)]
         parts = [chosen[n : n + JUDGED_AT_ONCE] for n in range(0, count, JUDGED_AT_ONCE)]
-        found = [self.task.collate(part) for part in parts]
-        return [{k: v for k, v in each.items() if k != "labels"} for each in found]
+        collated = [self.task.collate(part) for part in parts]
+        return [{k: v for k, v in batch.items() if k != "labels"} for batch in collated]
 
 
 def dense_records(work: SwappedWork, seed: int) -> list[Record]:
-    """Fine-tune the dense model, judge and keep it; the rows of each split stand beside."""
+    """Fine-tune, evaluate and keep the dense model; count the examples of each split."""
     stages = work.stages
-    labels, place = work.labels(DENSE_MODEL, seed, TEACHER), work.place(DENSE_MODEL, seed)
-    # mechanisms that have no such option would be held against attention that drops weights
-    # it must read what copies are asked on in the end, which is said before anything is trained
-    asked = replace(work.task, tokens=work.longest)
-    model = without_dropout(build_model(work.model, asked, seed=seed), hidden=False)
-    _ = work.lengths  # which says now if there is nothing to ask in the end
+    labels, model_dir = work.labels(DENSE_MODEL, seed, TEACHER), work.model_dir(DENSE_MODEL, seed)
+    # Without attention dropout, which most mechanisms lack. Built for the longest inputs that
+    # swapped models are evaluated on, so that a length that is too long fails before any training.
+    longest_task = replace(work.task, tokens=work.longest)
+    model = without_dropout(build_model(work.model, longest_task, seed=seed), hidden=False)
+    _ = work.lengths  # raises now, and not after the training, where no input is long enough
     recipe = work.recipe(stages.dense_epochs, stages.dense_rate, seed)
     with threads(work.thread_count):
-        trained = train_metered(model, work.task, recipe, place, work.watts_per_core)
+        trained = train_metered(model, work.task, recipe, model_dir, work.watts_per_core)
         judged = evaluate(model, work.task, batch_size=JUDGED_AT_ONCE)
-    told = {"score": judged.score, "data": work.digest}
-    write_atomically(place / SCORE_FILE, json.dumps(told) + "\n")
+    result = {"score": judged.score, "data": work.digest}
+    write_atomically(model_dir / SCORE_FILE, json.dumps(result) + "\n")
     of_task: Labels = {"question": "pretrained", "task": work.name, "metric": work.task.metric}
     records = score_records(judged, labels) + measured(of_task, "share", chance=work.task.chance)
     for name, split in work.task.splits.items():
@@ -221,13 +224,13 @@ def arm_records(work: SwappedWork, arm: str, seed: int) -> list[Record]:
     """One arm: as swapped, trained with labels alone, and warm-started from the dense model."""
     judge = _Arm(work, arm, seed)
     with threads(work.thread_count):
-        found = judge.before()
+        records = judge.before()
         if work.stages.plain:
-            found += judge.plain()
-        found += judge.warm()
+            records += judge.plain()
+        records += judge.warm()
     if not work.stages.keep:
-        shutil.rmtree(work.place(arm, seed), ignore_errors=True)
-    return found
+        shutil.rmtree(work.model_dir(arm, seed), ignore_errors=True)
+    return records
 
 
 class _Arm:
@@ -257,17 +260,19 @@ class _Arm:
 
     def warm(self) -> list[Record]:
         """Layer by layer, then end to end; the curve's steps run on."""
-        stages, found, steps = self.work.stages, [self._start(WARM)], 0
+        stages, collected, steps = self.work.stages, [self._start(WARM)], 0
         model = self.work.swapped(self.arm, self.seed)
         if stages.layer_epochs:
             objective = LayerwiseLoss(self.teacher)
             steps, records = self._trained(model, LAYERS, WARM, stages.layer_epochs, objective)
-            found += records
+            collected += records
         if stages.later_epochs:
-            found += self._trained(model, WARM, WARM, stages.later_epochs, after=steps)[1]
-        own = self.work.labels(self.arm, self.seed, WARM)
-        found += length_records(model, self.work.lengths, own, self.work.task.tokens)
-        return found + [r for judge in self.work.last_judges for r in judge(model, self.work, own)]
+            collected += self._trained(model, WARM, WARM, stages.later_epochs, after=steps)[1]
+        labels = self.work.labels(self.arm, self.seed, WARM)
+        collected += length_records(model, self.work.lengths, labels, self.work.task.tokens)
+        return collected + [
+            r for judge in self.work.last_judges for r in judge(model, self.work, labels)
+        ]
 
     def _trained(
         self,
@@ -278,7 +283,7 @@ class _Arm:
         objective: Objective | None = None,
         after: int = 0,
     ) -> tuple[int, list[Record]]:
-        """Train for a stage, judge, and say what it took."""
+        """Train for a stage, evaluate, and record the cost."""
         work = self.work
         labels = work.labels(self.arm, self.seed, stage)
         rate = work.stages.layer_rate if stage == LAYERS else work.stages.later_rate
@@ -289,7 +294,7 @@ class _Arm:
             model,
             work.task,
             work.recipe(epochs, rate, self.seed, **changes),
-            work.place(self.arm, self.seed, stage),
+            work.model_dir(self.arm, self.seed, stage),
             work.watts_per_core,
             objective=objective,
             teacher=self.dense if stage == WARM else None,
@@ -310,14 +315,14 @@ class _Arm:
         judged = evaluate(model, work.task, batch_size=JUDGED_AT_ONCE)
         records = score_records(judged, labels)
         if self.dense_score > 0:
-            kept = judged.score / self.dense_score
-            records += measured(labels, "share", judged.count, kept=kept)
-        apart, alone = self._distances(model)
-        records += measured(labels, "", output_error=apart.output_error)
-        if apart.divergence is not None:
-            records += measured(labels, "nats", output_divergence=apart.divergence)
+            share_kept = judged.score / self.dense_score
+            records += measured(labels, "share", judged.count, kept=share_kept)
+        difference, alone = self._distances(model)
+        records += measured(labels, "", output_error=difference.output_error)
+        if difference.divergence is not None:
+            records += measured(labels, "nats", output_divergence=difference.divergence)
         numbers = {layer.name: layer.index for layer in find_layers(model)}
-        for given, errors in (("its own", apart.layers), ("the dense model's", alone)):
+        for given, errors in (("its own", difference.layers), ("the dense model's", alone)):
             for name, error in errors.items():
                 layer = {**labels, "layer": numbers[name], "inputs": given}
                 records += measured(layer, "", layer_error=error)
@@ -329,8 +334,8 @@ class _Arm:
         batches = [
             {name: value.to(device) for name, value in batch.items()} for batch in self.work.batches
         ]
-        apart = distance(self.dense.to(device), model, batches)
-        return apart, layer_errors(self.teacher.to(device), model, batches)
+        difference = distance(self.dense.to(device), model, batches)
+        return difference, layer_errors(self.teacher.to(device), model, batches)
 
 
 def _curve(trained: Trained, labels: Labels, after: int) -> list[Record]:

@@ -1,4 +1,4 @@
-"""One training of a long-range study: an arm on a task with a seed, judged."""
+"""One training of a long-range study: an arm on a task with a seed, and its evaluation."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ Judge = Callable[["PreTrainedModel", LongWork, Labels], list[Record]]
 def training_cells(
     work: LongWork, judges: Sequence[Judge] = (), always: Sequence[str] = ()
 ) -> list[Cell]:
-    """Seed by seed, every arm in an order drawn anew, so that pairs lie close together.
+    """Seed by seed, every arm in a new random order, so that pairs are close in time.
 
-    ``judges`` ask a trained model for more than its score on the test split. The two trainings
-    that tell whether the task may decide come first; where they promise nothing, only arms of
-    ``always`` are trained.
+    ``judges`` measure more of a trained model than its score on the test split. The two trainings
+    of the sensitivity check come first; where the task fails it, only arms of ``always`` are
+    trained.
     """
-    found = []
+    cells = []
     idle = idle_after_pilot(work)
     for seed in range(work.options.seeds):
         name = f"{work.question}:{work.name}:{seed}"
@@ -50,12 +50,12 @@ def training_cells(
         for arm in arms:
             cell = arm_cell(work, arm, seed, judges)
             tried = (seed == FIRST_SEED and arm in PAIR) or arm in always
-            found.append(cell if tried else replace(cell, idle=idle))
-    return found
+            cells.append(cell if tried else replace(cell, idle=idle))
+    return cells
 
 
 def arm_cell(work: LongWork, arm: str, seed: int, judges: Sequence[Judge] = ()) -> Cell:
-    """Train one arm with one seed, judge it, and say what it took."""
+    """Train one arm with one seed, evaluate it, and record the cost."""
     labels: Labels = {"question": work.question, "task": work.name, "arm": arm, "seed": seed}
 
     def record(trained: Trained) -> list[Record]:
@@ -77,10 +77,10 @@ def arm_cell(work: LongWork, arm: str, seed: int, judges: Sequence[Judge] = ()) 
 
 
 def _seconds(work: LongWork, arm: str, seed: int, more: int) -> float:
-    """A first guess: the linear layers' arithmetic, and the square where an arm is dense.
+    """A first guess from FLOPs: linear layers, and the square of the length where an arm is dense.
 
-    Of training (the first seed's at every rate), and of judging on held-out inputs of the same
-    lengths: after each epoch and then.
+    Counts training (the first seed's at every rate), validation after each epoch, and evaluation
+    on test inputs of the same lengths.
     """
     task, recipe = work.task, work.recipe(0)
     sizes = {"long_range": (4, 128, 256)}.get(work.model, (4, 64, 128))

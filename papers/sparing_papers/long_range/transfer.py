@@ -62,16 +62,16 @@ def calls_of(teacher: nn.Module, given: Mapping[str, Any]) -> dict[str, Call]:
 
 
 def relative_error(
-    found: Float[Tensor, "batch tokens width"],
+    output: Float[Tensor, "batch tokens width"],
     goal: Float[Tensor, "batch tokens width"],
     keep: Int[Tensor, "batch tokens"] | None,
 ) -> Float[Tensor, ""]:
-    """|found - goal|^2 / |goal|^2 over real tokens."""
+    """|output - goal|^2 / |goal|^2 over real tokens."""
     if keep is not None:
-        found, goal = found[keep.bool()], goal[keep.bool()]
+        output, goal = output[keep.bool()], goal[keep.bool()]
     if goal.dtype != torch.float64:
-        found, goal = found.float(), goal.float()
-    return (found - goal).square().mean() / goal.square().mean().clamp_min(LEAST_SIZE)
+        output, goal = output.float(), goal.float()
+    return (output - goal).square().mean() / goal.square().mean().clamp_min(LEAST_SIZE)
 
 
 class LayerwiseLoss:
@@ -102,15 +102,15 @@ class LayerwiseLoss:
         assert self.teacher is not None
         given = {name: value for name, value in batch.items() if name != "labels"}
         keep = given.get("attention_mask")
-        found = {}
+        errors = {}
         with evaluating(model):
             for name, call in calls_of(self.teacher, given).items():
                 output = model.get_submodule(name)(*call.args, **call.kwargs)
                 output = output[0] if isinstance(output, tuple) else output
-                found[name] = relative_error(output, call.output, keep)
-        if not found:
+                errors[name] = relative_error(output, call.output, keep)
+        if not errors:
             raise UsageError("the teacher has no swapped layer to learn from")
-        return found
+        return errors
 
     def describe(self) -> dict[str, Any]:
         """What is followed; the teacher's structure is described by the training itself."""
@@ -129,4 +129,4 @@ def layer_errors(
                 sums.setdefault(name, []).append(float(error))
     if not sums:
         raise UsageError("layer_errors needs at least one batch")
-    return {name: (sum(each) / len(each)) ** 0.5 for name, each in sums.items()}
+    return {name: (sum(values) / len(values)) ** 0.5 for name, values in sums.items()}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NEED_NO_DATA = ("listops", "pathfinder", "digits", "scenes", "arithmetic")
 TRAINED = ("epochs", "learning_rate", "batch_size")
-ABOVE_CHANCE = 0.05  # what the dense arm must be better than guessing for a task to decide
+ABOVE_CHANCE = 0.05  # how far above chance dense attention must be for a task to be sensitive
 ARMS = ("arms", "arms_of")
 # Questions whose arms have cells of their own; of others, several arms are measured in one cell.
 CELL_EACH = ("arena", "vision", "pretrained", "longer", "texts", "swapped")
@@ -75,7 +75,7 @@ class TaskOptions:
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """The arms with the two that decide whether a task tells anything, dense first."""
+        """The arms with the two of the sensitivity check, dense first."""
         return tuple(dict.fromkeys((DENSE, *self.arms, UNIFORM)))
 
     def arms_for(self, task: str) -> tuple[str, ...]:
@@ -90,11 +90,11 @@ class TaskOptions:
         given = self.trained.get(task, {}).get("learning_rate", default_recipe(task).learning_rate)
         return tuple(given) if isinstance(given, list | tuple) else (given,)
 
-    def rate_told(self, task: str) -> str:
+    def rate_text(self, task: str) -> str:
         """The learning rates for a page."""
         rates = self.rates(task)
-        told = " or ".join(f"{rate:g}" for rate in rates)
-        return told if len(rates) == 1 else f"{told}, each arm's best with its first seed"
+        text = " or ".join(f"{rate:g}" for rate in rates)
+        return text if len(rates) == 1 else f"{text}, each arm's best with its first seed"
 
     def recipe(self, task: str, seed: int, rate: float | None = None) -> Recipe:
         """How every arm of a task is trained, at a learning rate (by default the first)."""
@@ -122,14 +122,14 @@ class LongWork:
         """How every arm is trained, at a learning rate (by default the first)."""
         return self.options.recipe(self.name, seed, rate)
 
-    def place(self, arm: str, seed: int, rate: float) -> Path:
+    def model_dir(self, arm: str, seed: int, rate: float) -> Path:
         """The folder of one training."""
-        own = f"{slug(arm)}-{seed}" if len(self.rates) == 1 else f"{slug(arm)}-{seed}-{rate:g}"
-        return self.folder / "models" / f"{self.question}-{self.name}" / own
+        training = f"{slug(arm)}-{seed}" if len(self.rates) == 1 else f"{slug(arm)}-{seed}-{rate:g}"
+        return self.folder / "models" / f"{self.question}-{self.name}" / training
 
     def tuned(self, arm: str) -> Tuned:
         """The trainings of an arm."""
-        folder, watts = partial(self.place, arm), self.options.watts_per_core
+        folder, watts = partial(self.model_dir, arm), self.options.watts_per_core
         build = partial(self.build, arm)
         return Tuned(build, self.task, self.recipe, self.rates, folder, watts)
 
@@ -139,30 +139,30 @@ class LongWork:
 
     def open(self, arm: str, seed: int) -> PreTrainedModel:
         """A trained arm; raises ``UsageError`` where its training has not ended."""
-        rate = known_rate(self.rates, partial(self.place, arm, FIRST_SEED))
-        if rate is None or not (self.place(arm, seed, rate) / RESULT).is_file():
+        rate = known_rate(self.rates, partial(self.model_dir, arm, FIRST_SEED))
+        if rate is None or not (self.model_dir(arm, seed, rate) / RESULT).is_file():
             raise UsageError(f"{arm} with seed {seed} is not trained on {self.name} so far")
-        return open_model(str(self.place(arm, seed, rate))).eval()
+        return open_model(str(self.model_dir(arm, seed, rate))).eval()
 
 
 def bare_identity(identity: dict[str, Any], cell_each: bool = False) -> dict[str, Any]:
     """What makes two runs the same one, less what changes nothing of what was done.
 
-    What a pilot left out may be trained after all, and lengths may be added where there are none;
-    so may seeds, which all have cells of their own, and arms where they have too. A precision is
-    told as this machine takes it: arms must not be held against others that learned in another.
+    What a pilot left out may be trained after all, and lengths may be added where there are none.
+    Seeds may be added, as they have cells of their own, and arms where they do. A precision is
+    resolved for this machine, as arms of different precisions must not be compared.
     """
     free = ("pilot", "seeds", "most_seeds", *(ARMS if cell_each else ()))
-    found = {}
+    bare = {}
     for name, value in identity.items():
         if name in free or (name == "read_at" and not value):
             continue
-        found[name] = value
+        bare[name] = value
         if isinstance(value, dict):
-            found[name] = bare_identity(value, cell_each or name in CELL_EACH)
+            bare[name] = bare_identity(value, cell_each or name in CELL_EACH)
         elif name == "precision":
-            found[name] = resolve_precision(value, cpu=not torch.accelerator.is_available())
-    return found
+            bare[name] = resolve_precision(value, cpu=not torch.accelerator.is_available())
+    return bare
 
 
 def can_be_had(task: str, data: Path | None) -> bool:
@@ -172,12 +172,12 @@ def can_be_had(task: str, data: Path | None) -> bool:
 
 def load(options: TaskOptions, name: str, data: Path | None) -> tuple[Task, dict[str, Any]]:
     """A task with its held-out splits limited, and the options that it was loaded with."""
-    task, told = load_for(name, dict(options.task_options.get(name, {})), "", data)
+    task, loaded_with = load_for(name, dict(options.task_options.get(name, {})), "", data)
     sizes = {"validation": options.validation_examples, "test": options.test_examples}
     task = limited(task, sizes, evenly, "evenly drawn")
-    return task, told
+    return task, loaded_with
 
 
 def evenly(examples: Examples, most: int) -> Examples:
     """Examples at even distances: an order by class would not matter."""
-    return examples.subset([place * len(examples) // most for place in range(most)])
+    return examples.subset([index * len(examples) // most for index in range(most)])

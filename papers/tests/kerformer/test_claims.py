@@ -413,11 +413,14 @@ def test_what_distilled_copies_keep_is_asked_of_the_linear_arm_best_on_validatio
         told("gain_over_uniform", "efficient", 0.03, (-0.01, 0.07)),
         told("gain_over_uniform", "linear", 0.05, (0.01, 0.07)),
     ]
-    kept, gain = ker_scores.kept("kept_of_dense"), ker_scores.kept("gain_over_uniform")
+    kept, gain = (
+        ker_scores.paired_share("kept_of_dense"),
+        ker_scores.paired_share("gain_over_uniform"),
+    )
     assert of(kept, records) == (0.99, (0.98, 1.0))
     assert of(gain, records) == (0.03, (-0.01, 0.07))
     assert of(kept, []) is None
-    both = ker_scores.kept("kept_of_dense", "kept_of_softmax")
+    both = ker_scores.paired_share("kept_of_dense", "kept_of_softmax")
     assert of(both, records) == (0.97, (0.95, 0.99))  # beside dense attention trained on as long
     assert of(both, [r for r in records if r.name != "kept_of_softmax"]) is None
     alike = [r for r in records if r.name not in ("score", "chance")]

@@ -731,7 +731,7 @@ def test_a_task_decides_by_the_seeds_that_both_arms_have():
 
 def test_arms_of_one_length_are_refused_before_they_are_trained():
     require_lengthening(("softmax", "linformer", "linformer, pooled", "nystrom", "dct"), 32, 256)
-    with pytest.raises(UsageError, match=r"kerformer cannot be asked of longer inputs: its excite"):
+    with pytest.raises(UsageError, match=r"kerformer cannot be run on longer inputs: its excite"):
         require_lengthening(("linear", "kerformer"), 32, 256)
 
 

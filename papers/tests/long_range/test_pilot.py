@@ -120,7 +120,9 @@ def test_what_would_decide_nothing_is_not_trained(left):
 
 def test_the_page_and_the_plan_say_what_was_left_out_and_why(left, monkeypatch, capsys):
     page = write_report(left.folder)["md"].read_text(encoding="utf-8")
-    assert "4 cells of arena/listops left out, since little can be decided there" in page
+    assert (
+        "4 cells of arena/listops left out, as the task does not pass the sensitivity check" in page
+    )
     assert "This run is not complete" not in page
     plan = find_study("kerformer").plan(SMALL, left.folder)
     assert plan.minutes_left == 0

@@ -118,7 +118,7 @@ def test_a_later_seed_has_the_rate_of_the_first_whichever_is_trained_first(train
         records = cells[f"arena/listops/{seed}/uniform"].work()
         [rate] = [record.value for record in records if record.name == "learning_rate"]
         assert rate == 1e-3
-    assert {each.name for each in work.place("uniform", 0, 1e-3).parent.iterdir()} == {
+    assert {each.name for each in work.model_dir("uniform", 0, 1e-3).parent.iterdir()} == {
         *("uniform-0-1000", "uniform-0-0.001", "uniform-1-0.001")
     }
     told = [record.value for record in records if record.name == "score"]

@@ -17,7 +17,7 @@ TEXT = Prose("sparing_papers.calculator.page")
 
 
 def judged_arms(run: Run) -> list[str]:
-    """Every arm that was judged, in the order of the configuration."""
+    """Every arm that was evaluated, in the order of the configuration."""
     judged = run.table.values_of("exact", "arm")
     return [str(arm) for arm in run.config["arms"] if arm in judged]
 
@@ -55,11 +55,11 @@ def verdict(run: Run) -> Verdict:
 
 def _exact(run: Run, best: str) -> str:
     """What exactness comes to at unseen lengths and numbers."""
-    own, two, text = (
+    best_exact, two, text = (
         share_text(mean_of(run.table, "exact", arm, set="out+long"))
         for arm in (best, TWO_WEIGHTS, CALCULATOR)
     )
-    return TEXT("exact", best=best, own=own, two=two, text=text)
+    return TEXT("exact", best=best, own=best_exact, two=two, text=text)
 
 
 def _claims(run: Run) -> str:
@@ -68,12 +68,12 @@ def _claims(run: Run) -> str:
     verdicts = [verdict_of(goal) for goal, kind in goals if kind == CLAIM]
     if not verdicts:
         return ""
-    standing, falling, undecided = map(verdicts.count, ("stands", "falls", "undecided"))
+    supported, falling, undecided = map(verdicts.count, ("stands", "falls", "undecided"))
     return TEXT(
         "verdicts",
         claims=len(verdicts),
-        standing=standing,
-        stand="stands" if standing == 1 else "stand",
+        supported=supported,
+        stand="stands" if supported == 1 else "stand",
         falling=falling,
         fall="falls" if falling == 1 else "fall",
         open=undecided,

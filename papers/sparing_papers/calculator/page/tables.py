@@ -81,7 +81,7 @@ def with_interval(record: Record | None) -> str:
 
 
 def network_blocks(run: Run) -> list[Block]:
-    """Every arm on every corrected set: right answers, then errors and what they cost."""
+    """Every arm on every corrected set: exact answers, then errors and costs."""
     arms, measured = judged_arms(run), wording.count_of(seeds(run), "seed")
     network: Column[str] = Column("Network", str)
     exact = [

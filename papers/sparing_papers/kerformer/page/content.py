@@ -43,7 +43,7 @@ def _second(run: Run) -> tuple[str, ...]:
         names[decides(run, question, task)[0]].append(name)
     return tuple(
         prose("tells-apart", tasks=wording.listing(names[able], 6), verb=verb)
-        for able, verb in ((True, "can"), (False, "cannot"))
+        for able, verb in ((True, "passed"), (False, "did not pass"))
         if names[able]
     )
 

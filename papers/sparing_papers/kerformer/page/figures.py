@@ -47,8 +47,10 @@ def figures(run: Run) -> list[Plot]:
     plots += [("vision", _learning(run, task, signs)) for task in tasks(run, "vision") or [""]]
     plots.append(("pretrained", _distilling(run, signs)))
     identity = run.config.get("identity")
-    asked = identity.get("questions") if isinstance(identity, dict) else None
-    return [plot for question, plot in plots if not isinstance(asked, list) or question in asked]
+    questions = identity.get("questions") if isinstance(identity, dict) else None
+    return [
+        plot for question, plot in plots if not isinstance(questions, list) or question in questions
+    ]
 
 
 def _cores(run: Run, signs: Signs) -> Plot:

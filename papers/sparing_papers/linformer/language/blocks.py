@@ -92,6 +92,6 @@ class BlocksQuestion:
     def frequencies(self, tokens: int) -> list[Record]:
         """What guessing by the words' frequencies alone comes to, on the same words."""
         parts = self.loss(0).parts(self.work.blocks_task(tokens), "test")
-        wanted = torch.cat([words for _, words in parts])
-        guessed = by_frequency(self.work.corpus.frequencies(), wanted)
+        targets = torch.cat([words for _, words in parts])
+        guessed = by_frequency(self.work.corpus.frequencies(), targets)
         return text_records(guessed, self.labels(tokens, FREQUENCIES, None))

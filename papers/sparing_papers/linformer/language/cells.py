@@ -76,26 +76,26 @@ def language_cells(
     if seeds < 1:
         raise UsageError(f"seeds must be at least 1, got {seeds}")
     work = LanguageWork(options, folder, data, thread_count, watts_per_core)
-    found = [cell for name in options.questions for cell in PARTS[name](work, seeds)]
-    return [Cell(f"language/{cell.key}", cell.work, cell.weight) for cell in found]
+    cells = [cell for name in options.questions for cell in PARTS[name](work, seeds)]
+    return [Cell(f"language/{cell.key}", cell.work, cell.weight) for cell in cells]
 
 
 def digests(options: LanguageOptions, data: Path | None) -> dict[str, str]:
     """What tells the texts from others, by the names and sizes of their files; nothing is read."""
     corpus, root = corpus_of(options.corpus, data), given_folder(data)
-    found = {f"the corpus {title_of(corpus)}": files_of(corpus, data)}
+    texts = {f"the corpus {title_of(corpus)}": files_of(corpus, data)}
     task = transfer_task(options.transfer.task, corpus, data)
     if root is not None and "transfer" in options.questions and task == SST2:
-        there = [path for place in SENTENCES for path in (root / place).glob("*.tsv*")]
-        found["the sentences of sst2"] = sorted(path for path in there if path.is_file())
-    return {name: _names_and_sizes(files) for name, files in found.items() if files}
+        there = [path for folder in SENTENCES for path in (root / folder).glob("*.tsv*")]
+        texts["the sentences of sst2"] = sorted(path for path in there if path.is_file())
+    return {name: _names_and_sizes(files) for name, files in texts.items() if files}
 
 
 def _names_and_sizes(files: list[Path]) -> str:
-    told = hashlib.blake2b(digest_size=8)
+    digest = hashlib.blake2b(digest_size=8)
     for path in files:
-        told.update(f"{path.name} {path.stat().st_size}\n".encode())
-    return told.hexdigest()
+        digest.update(f"{path.name} {path.stat().st_size}\n".encode())
+    return digest.hexdigest()
 
 
 def notes(options: LanguageOptions, data: Path | None) -> list[str]:

@@ -37,11 +37,13 @@ def language_claims(options: LanguageOptions, records: RecordTable) -> Iterator[
             text = f"pretrained and fine-tuned, {arm}: score less softmax's"
             yield _of_score(text, arm, {"question": "transfer", "start": PRETRAINED}, chance)
     if "translation" in options.questions:
-        asked = options.translation
-        for place in asked.places:
-            for arm in _slotted(expanded(asked.arms, asked.slots, Pairs(asked).source_tokens)):
-                text = f"translation, {arm} in {place}: whole sentences right less softmax's"
-                yield _of_score(text, arm, {"question": "translation", "place": place})
+        translation = options.translation
+        for position in translation.places:
+            for arm in _slotted(
+                expanded(translation.arms, translation.slots, Pairs(translation).source_tokens)
+            ):
+                text = f"translation, {arm} in {position}: whole sentences right less softmax's"
+                yield _of_score(text, arm, {"question": "translation", "place": position})
 
 
 def _slotted(arms: tuple[str, ...]) -> list[str]:

@@ -93,10 +93,10 @@ def files_of(name: str, data: Path | None) -> list[Path]:
     name, root = corpus_of(name, data), given_folder(data)
     if name == REVIEWS:
         return [] if root is None else sorted(p for p in (root / "imdb").rglob("*") if p.is_file())
-    place = expanded(name.removeprefix(WIKITEXT))
-    if name.startswith(WIKITEXT) and place.is_dir():
-        return sorted(place.glob("wiki.*"))
-    return [place] if place.is_file() else []
+    path = expanded(name.removeprefix(WIKITEXT))
+    if name.startswith(WIKITEXT) and path.is_dir():
+        return sorted(path.glob("wiki.*"))
+    return [path] if path.is_file() else []
 
 
 def title_of(name: str) -> str:
@@ -116,26 +116,32 @@ def load_corpus(
 ) -> TextCorpus:
     """Read a corpus: so many tokens to train on, and of validation and of test, at most.
 
-    ``name`` is ``reviews`` (IMDB's film reviews, by the project's own reader), ``grammar``
-    (generated; needs nothing), ``wikitext:`` with a folder of the published files or a
-    configuration of the hub's (``wikitext:wikitext-103-raw-v1``), the path of a text file whose
-    texts are parted by empty lines, or ``auto``. The words of the training texts make the
-    vocabulary. Raises ``DataError`` for what is missing or empty, ``UsageError`` for other names.
+    ``name`` is one of
+
+    - ``reviews``: IMDB's film reviews, by the project's own reader.
+    - ``grammar``: generated; needs no data.
+    - ``wikitext:`` with a folder of the published files or a configuration of the hub's
+      (``wikitext:wikitext-103-raw-v1``).
+    - The path of a text file with empty lines between its texts.
+    - ``auto``: see ``corpus_of``.
+
+    The words of the training texts make the vocabulary. Raises ``DataError`` for what is missing or
+    empty, ``UsageError`` for other names.
     """
     name = corpus_of(name, data)
     texts, read, notes = _texts(name, data)
     limits = {"train": train_tokens, "validation": held_out_tokens, "test": held_out_tokens}
-    kept = {split: _enough(map(read, texts[split]), limits[split]) for split in SPLITS}
-    if not all(kept.values()):
-        raise DataError(f"corpus {name}: {next(s for s in SPLITS if not kept[s])} has no texts")
-    words = words_from(kept["train"], vocabulary)
-    streams = {split: _stream(words, kept[split], limits[split]) for split in SPLITS}
+    chosen = {split: _enough(map(read, texts[split]), limits[split]) for split in SPLITS}
+    if not all(chosen.values()):
+        raise DataError(f"corpus {name}: {next(s for s in SPLITS if not chosen[s])} has no texts")
+    words = words_from(chosen["train"], vocabulary)
+    streams = {split: _stream(words, chosen[split], limits[split]) for split in SPLITS}
     trained = streams["train"]
     share = ((trained >= FIRST_BYTE) & (trained < FIRST_WORD)).float().mean()
     sizes = ", ".join(f"{split} {len(stream):,}" for split, stream in streams.items())
-    told = f"{notes}; tokens: {sizes}; {words.size:,} token numbers; {share:.0%} of the training "
-    told += "text is spelled in bytes, word by word, because a word is rare"
-    return TextCorpus(title_of(name), words, streams, read, (told,))
+    note = f"{notes}; tokens: {sizes}; {words.size:,} token numbers; {share:.0%} of the training "
+    note += "text is spelled in bytes, word by word, because a word is rare"
+    return TextCorpus(title_of(name), words, streams, read, (note,))
 
 
 def _texts(name: str, data: Path | None) -> tuple[Texts, Callable[[str], str], str]:
@@ -182,7 +188,7 @@ def _paragraphs(path: Path) -> list[str]:
         text = read_bytes(path).decode()
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text") from error
-    return [each for each in re.split(r"\n\s*\n", text) if each.strip()]
+    return [paragraph for paragraph in re.split(r"\n\s*\n", text) if paragraph.strip()]
 
 
 def _cut(texts: Sequence[str]) -> Texts:
@@ -195,16 +201,16 @@ def _cut(texts: Sequence[str]) -> Texts:
     return dict(zip(SPLITS, parts, strict=True))
 
 
-def _wikitext(place: str) -> Texts:
+def _wikitext(source: str) -> Texts:
     """Articles of each split, from the published files (wiki.train.tokens or .raw) or the hub."""
-    folder = expanded(place)
+    folder = expanded(source)
     if folder.is_dir():
         return {split: _articles(_lines(folder, file)) for split, file in SPLITS.items()}
-    if "/" in place:
-        raise DataError(f"corpus wikitext: there is no folder {place}")
+    if "/" in source:
+        raise DataError(f"corpus wikitext: there is no folder {source}")
     instead = f"give {WIKITEXT}FOLDER with wiki.train.tokens, wiki.valid.tokens, wiki.test.tokens"
-    found = from_hub("wikitext", HUB, place, instead=instead)
-    columns = {s: columns_of("wikitext", found, s, ("text",))[0] for s in SPLITS}
+    dataset = from_hub("wikitext", HUB, source, instead=instead)
+    columns = {s: columns_of("wikitext", dataset, s, ("text",))[0] for s in SPLITS}
     return {split: _articles(lines) for split, lines in columns.items()}
 
 
@@ -232,22 +238,22 @@ def _articles(lines: Iterable[str]) -> Iterator[str]:
 
 def _enough(texts: Iterable[str], most_tokens: int) -> list[str]:
     """Texts until they have so many words: they have no fewer tokens."""
-    found, words = [], 0
+    chosen, words = [], 0
     for text in texts:
-        found.append(text)
+        chosen.append(text)
         words += 1 + len(text.split())
         if words >= most_tokens:
             break
-    return found
+    return chosen
 
 
 def _stream(words: Words, texts: Sequence[str], most_tokens: int) -> Int[Tensor, " tokens"]:
-    found = array("q")  # a hundred million tokens would not fit as Python's own numbers
+    numbers = array("q")  # a hundred million tokens would not fit as Python's own numbers
     for text in texts:
-        found.extend(words.tokens(text))
-        if len(found) >= most_tokens:
+        numbers.extend(words.tokens(text))
+        if len(numbers) >= most_tokens:
             break
-    return torch.frombuffer(found, dtype=torch.int64)[:most_tokens].clone()
+    return torch.frombuffer(numbers, dtype=torch.int64)[:most_tokens].clone()
 
 
 __all__ = [

@@ -71,13 +71,13 @@ def _sentence(chance: random.Random, topics: list[int], names: list[int]) -> Sen
         words += _noun_phrase(chance, chance.randrange(KINDS), chance.random() < 0.5)
     verb = chance.randrange(VERBS)
     forms = [_word("verb", kind, verb) + ending for ending in ("et", "en")]
-    place = len(words)
+    verb_index = len(words)
     words.append(forms[plural])
     if chance.random() < NAMED_SHARE:
         words.append(_word("name", 0, chance.choice(names)))
     else:
         words += _noun_phrase(chance, (kind + verb) % KINDS, chance.random() < 0.5)
-    return Sentence((*words, "."), place, forms[not plural])
+    return Sentence((*words, "."), verb_index, forms[not plural])
 
 
 def _noun_phrase(chance: random.Random, kind: int, plural: bool) -> list[str]:
@@ -91,6 +91,6 @@ def _word(part: str, kind: int, number: int) -> str:
     """A made-up word; no two are alike."""
     counts = {"noun": NOUNS, "verb": VERBS, "adjective": ADJECTIVES, "name": NAMES}
     starts = {"noun": 0, "verb": 60, "adjective": 120, "name": 180, "preposition": 240}
-    place = starts[part] + kind * counts.get(part, 0) + number
-    middle = SYLLABLES[place % len(SYLLABLES)]
-    return middle + SYLLABLES[(7 * place + place // len(SYLLABLES)) % len(SYLLABLES)] + part[0]
+    index = starts[part] + kind * counts.get(part, 0) + number
+    middle = SYLLABLES[index % len(SYLLABLES)]
+    return middle + SYLLABLES[(7 * index + index // len(SYLLABLES)) % len(SYLLABLES)] + part[0]

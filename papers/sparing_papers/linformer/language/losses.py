@@ -51,8 +51,8 @@ class WordLoss(ABC):
 
     def __call__(self, model: nn.Module, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
         """The loss of a batch."""
-        inputs, wanted = self.shown(batch, step)
-        return F.cross_entropy(self.scores(model, inputs).float(), wanted)
+        inputs, targets = self.shown(batch, step)
+        return F.cross_entropy(self.scores(model, inputs).float(), targets)
 
     def validate(self, model: nn.Module, task: Task, batch_size: int) -> Evaluation:
         """The model on the validation split."""
@@ -63,11 +63,11 @@ class WordLoss(ABC):
         losses, right = [], []
         device = next(model.parameters()).device
         with evaluating(model), torch.inference_mode():
-            for inputs, wanted in self.parts(task, split, size):
+            for inputs, targets in self.parts(task, split, size):
                 on_device = {name: value.to(device) for name, value in inputs.items()}
-                scores, real = self.scores(model, on_device).float().cpu(), wanted != NOTHING
-                losses.append(F.cross_entropy(scores, wanted, reduction="none")[real])
-                right += (scores.argmax(-1) == wanted)[real].tolist()
+                scores, real = self.scores(model, on_device).float().cpu(), targets != NOTHING
+                losses.append(F.cross_entropy(scores, targets, reduction="none")[real])
+                right += (scores.argmax(-1) == targets)[real].tolist()
         return judged(torch.cat(losses), right)
 
 
@@ -78,10 +78,10 @@ def judged(losses: Float[Tensor, " words"], right: list[bool]) -> Evaluation:
 
 
 def by_frequency(
-    chances: Float[Tensor, " vocabulary"], wanted: Int[Tensor, " words"]
+    chances: Float[Tensor, " vocabulary"], targets: Int[Tensor, " words"]
 ) -> Evaluation:
     """Guessing every word by its share of the training text."""
-    return judged(-chances[wanted].log(), (wanted == int(chances.argmax())).tolist())
+    return judged(-chances[targets].log(), (targets == int(chances.argmax())).tolist())
 
 
 def text_records(evaluation: Evaluation, labels: Mapping[str, Label]) -> list[Record]:

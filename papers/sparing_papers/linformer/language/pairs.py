@@ -55,12 +55,12 @@ def pairs(count: int, clauses: int, name: str, seed: int = 0) -> list[Pair]:
     Raises ``UsageError`` where there are not so many.
     """
     chance = random.Random(f"{seed}:{name}")
-    found: dict[Words, Pair] = {}
+    by_source: dict[Words, Pair] = {}
     for _ in range(50 * count):
         made = _sentence(chance, chance.randint(1, clauses))
-        found.setdefault(made.source, made)
-        if len(found) == count:
-            return list(found.values())
+        by_source.setdefault(made.source, made)
+        if len(by_source) == count:
+            return list(by_source.values())
     raise UsageError(f"there are fewer than {count} different sentences of {clauses} clauses")
 
 
@@ -68,8 +68,8 @@ def translate(source: Words) -> Words:
     """The rule, applied to a sentence: clause by clause, the last one first.
 
     In a clause the object comes first, then the subject, the adverb, and the verb, which ends as
-    its subject does (``-n`` for plurals); a noun comes before its adjective, which takes its
-    noun's ending; the determiner stands last in its phrase.
+    its subject does (``-n`` for plurals). A noun comes before its adjective, which takes its noun's
+    ending. The determiner is last in its phrase.
     """
     clauses: list[list[str]] = [[]]
     for word in source:
@@ -77,10 +77,10 @@ def translate(source: Words) -> Words:
             clauses.append([])
         else:
             clauses[-1].append(word)
-    found: list[str] = []
+    words: list[str] = []
     for clause in reversed(clauses):
-        found += ["ed"] * bool(found) + _clause(clause)
-    return tuple(found)
+        words += ["ed"] * bool(words) + _clause(clause)
+    return tuple(words)
 
 
 def numbers() -> dict[str, int]:
@@ -91,7 +91,7 @@ def numbers() -> dict[str, int]:
     other += [
         TRANSLATED[word] + ending for word in (*NOUNS, *ADJECTIVES, *VERBS) for ending in ("", "n")
     ]
-    return {word: place for place, word in enumerate([*plain, *other, "ed"], FIRST_WORD)}
+    return {word: number for number, word in enumerate([*plain, *other, "ed"], FIRST_WORD)}
 
 
 def longest(clauses: int) -> tuple[int, int]:
@@ -102,8 +102,8 @@ def longest(clauses: int) -> tuple[int, int]:
 
 def _sentence(chance: random.Random, clauses: int) -> Pair:
     source: list[str] = []
-    for place in range(clauses):
-        source += [JOIN] * bool(place)
+    for index in range(clauses):
+        source += [JOIN] * bool(index)
         plural = chance.random() < 0.5
         source += _phrase(chance, plural)
         source.append(chance.choice(VERBS) + "s" * (not plural))
@@ -121,7 +121,7 @@ def _phrase(chance: random.Random, plural: bool) -> list[str]:
 
 
 def _clause(words: list[str]) -> list[str]:
-    verb = next(place for place, word in enumerate(words) if _stem(word) in VERBS)
+    verb = next(index for index, word in enumerate(words) if _stem(word) in VERBS)
     adverb = words[-1] if words[-1] in ADVERBS else None
     subject, rest = words[:verb], words[verb + 1 : len(words) - bool(adverb)]
     plural = _is_plural(subject)
@@ -133,9 +133,9 @@ def _clause(words: list[str]) -> list[str]:
 def _translated_phrase(words: list[str]) -> list[str]:
     determiner, *adjectives, noun = words
     ending = "n" * _is_plural(words)
-    kept = [TRANSLATED[_stem(noun)] + ending]
-    kept += [TRANSLATED[word] + ending for word in adjectives]
-    return [*kept, TRANSLATED[determiner]]
+    phrase = [TRANSLATED[_stem(noun)] + ending]
+    phrase += [TRANSLATED[word] + ending for word in adjectives]
+    return [*phrase, TRANSLATED[determiner]]
 
 
 def _is_plural(phrase: list[str]) -> bool:

@@ -71,11 +71,11 @@ class TransferWork:
         """What it comes to on the test split, and the records of that and of the training."""
         options = self.work.options.transfer
 
-        def build(own: int) -> PreTrainedModel:
-            model = build_model(self.work.options.model, self.task, seed=own)
-            put_in(model, arm, options.tokens, own)
+        def build(build_seed: int) -> PreTrainedModel:
+            model = build_model(self.work.options.model, self.task, seed=build_seed)
+            put_in(model, arm, options.tokens, build_seed)
             if start == PRETRAINED:
-                take_over(model, teachers.run(own).model)
+                take_over(model, teachers.run(build_seed).model)
             return model
 
         names, size = ("transfer", start, slug(arm)), options.batch_size
@@ -93,10 +93,10 @@ class TransferWork:
         return {**labels, "arm": arm, "seed": seed}
 
 
-def transfer_task(wanted: str, corpus: str, data: Path | None) -> str:
+def transfer_task(name: str, corpus: str, data: Path | None) -> str:
     """What ``auto`` stands for: sst2 for words of film reviews, the grammar's agreement for its."""
-    if wanted != AUTO:
-        return wanted
+    if name != AUTO:
+        return name
     real = corpus != GRAMMAR and given_folder(data) is not None
     return SST2 if real or corpus == REVIEWS else AGREEMENT
 
@@ -139,9 +139,9 @@ def _cell(shared: TransferWork, arm: str, seed: int) -> Cell:
 
 def take_over(model: PreTrainedModel, pretrained: PreTrainedModel) -> None:
     """Give a classifier the pretrained encoder: everything but its pooler and its head."""
-    own = model.state_dict()
-    taken = {name: value for name, value in pretrained.state_dict().items() if name in own}
-    left = [name for name in own if name not in taken]
+    state = model.state_dict()
+    taken = {name: value for name, value in pretrained.state_dict().items() if name in state}
+    left = [name for name in state if name not in taken]
     strangers = [n for n in left if not n.startswith(("bert.pooler.", "classifier."))]
     if strangers:
         raise AssertionError(f"not pretrained: {', '.join(strangers)}")
@@ -170,7 +170,8 @@ def _agreement(corpus: TextCorpus, sizes: dict[str, int], tokens: int) -> Task:
         made = list(islice(sentences(f"agreement, {split}"), count))
         labels = torch.arange(count) % 2
         texts = [
-            each.text if right else each.wrong for each, right in zip(made, labels, strict=True)
+            sentence.text if right else sentence.wrong
+            for sentence, right in zip(made, labels, strict=True)
         ]
         splits[split] = _examples(corpus, texts, labels, tokens)
     return token_task(AGREEMENT, splits, corpus.vocabulary, tokens, ("wrong", "right"))

@@ -68,14 +68,14 @@ class AcrossSequences(nn.Module):
     The registry of swapped layers sees that only where their lengths differ.
     """
 
-    def __init__(self, own: Mechanism) -> None:
+    def __init__(self, mechanism: Mechanism) -> None:
         super().__init__()
-        self.own = own
-        self.streams, self.traits = own.streams, own.traits
+        self.mechanism = mechanism
+        self.streams, self.traits = mechanism.streams, mechanism.traits
 
     def forward(self, *streams: Tensor, mask: Mask) -> Tensor:
         """See ``Mechanism.forward``."""
-        mixed: Tensor = self.own(*streams, mask=Mask(mask.keep, cross=True))
+        mixed: Tensor = self.mechanism(*streams, mask=Mask(mask.keep, cross=True))
         return mixed
 
 
@@ -106,12 +106,12 @@ class Pairs:
     @cached_property
     def task(self) -> Task:
         """The sources; a label says which pair it is."""
-        found, first = {}, 0
+        splits, first = {}, 0
         for split, made in self.splits.items():
             labels = torch.arange(first, first + len(made))
-            found[split] = Examples("input_ids", [_ids(pair.source) for pair in made], labels)
+            splits[split] = Examples("input_ids", [_ids(pair.source) for pair in made], labels)
             first += len(made)
-        return token_task(TASK, found, FIRST_WORD + len(numbers()), self.source_tokens)
+        return token_task(TASK, splits, FIRST_WORD + len(numbers()), self.source_tokens)
 
     @property
     def source_tokens(self) -> int:
@@ -132,9 +132,9 @@ class Translating(WordLoss):
     def shown(self, batch: Mapping[str, Tensor], step: int) -> Shown:
         """Sources, and their translations of which each word is seen by those after it."""
         ids = batch["input_ids"]
-        wanted = self.made.targets[batch["labels"].cpu()].to(ids.device)
-        inputs = {"input_ids": ids, "attention_mask": batch["attention_mask"], "labels": wanted}
-        return inputs, wanted.flatten()
+        targets = self.made.targets[batch["labels"].cpu()].to(ids.device)
+        inputs = {"input_ids": ids, "attention_mask": batch["attention_mask"], "labels": targets}
+        return inputs, targets.flatten()
 
     def parts(self, task: Task, split: str, size: int = 0) -> Iterator[Shown]:
         """The pairs of a split."""
@@ -148,7 +148,7 @@ class Translating(WordLoss):
 
 
 def build_translator(
-    options: Translation, arm: str, place: str, seed: int
+    options: Translation, arm: str, position: str, seed: int
 ) -> BartForConditionalGeneration:
     """transformers' BART, small, with a mechanism in its encoder and perhaps in cross-attention.
 
@@ -182,18 +182,18 @@ def build_translator(
     with quiet(), seeded(seed):
         model = BartForConditionalGeneration(config)
     if arm != DENSE:
-        _put_in(model, arm, place, source, seed)
+        _put_in(model, arm, position, source, seed)
     return model
 
 
 def _put_in(
-    model: BartForConditionalGeneration, arm: str, place: str, tokens: int, seed: int
+    model: BartForConditionalGeneration, arm: str, position: str, tokens: int, seed: int
 ) -> None:
     """Swap the encoder's layers, and the decoder's layers of cross-attention where asked to.
 
     ``swap`` leaves cross-attention to transformers; the registry below it serves both.
     """
-    if place == CROSS:
+    if position == CROSS:
         reason = refusal(arm, tokens)
         if reason:
             raise Unsupported(f"{arm}: {reason}")
@@ -201,7 +201,7 @@ def _put_in(
     placements: list[Placement] = []
     for layer in find_layers(model):
         across = layer.index is None
-        if layer.obstacle and not (across and place == CROSS):
+        if layer.obstacle and not (across and position == CROSS):
             continue
         assignment = with_own_seed(Assignment(name, options, named=True), len(placements))
         built = build_for(model, layer, assignment, tokens)
@@ -216,17 +216,19 @@ def _put_in(
 
 def refusal(arm: str, tokens: int) -> str:
     """Why an arm cannot stand between a decoder and its encoder; empty where it can."""
-    own = mechanism(
+    built = mechanism(
         arm_named(arm).mechanism, Heads(2, 8, 16, tokens), **arm_options(arm, tokens, 0)
     ).eval()
-    if not own.traits.cross:
+    if not built.traits.cross:
         return "it cannot do cross-attention: its queries and keys must be one sequence"
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(1, 2, tokens, 8, generator=generator) for _ in range(3))
     later = q.clone()
     later[:, :, 1:] = torch.randn(1, 2, tokens - 1, 8, generator=generator)
     with torch.no_grad():
-        first, again = (own(each, k, v, mask=Mask(cross=True))[:, :, 0] for each in (q, later))
+        first, again = (
+            built(queries, k, v, mask=Mask(cross=True))[:, :, 0] for queries in (q, later)
+        )
     if not torch.allclose(first, again, atol=1e-5):
         return (
             "what it gives one query depends on the others, so that a decoder in training would "
@@ -238,19 +240,19 @@ def refusal(arm: str, tokens: int) -> str:
 def translation_cells(work: LanguageWork, seeds: int) -> list[Cell]:
     """What is refused and why, then seed by seed every arm at every place; the dense one once."""
     options, made = work.options.translation, Pairs(work.options.translation)
-    wanted = expanded(options.arms, options.slots, made.source_tokens)
-    reasons = {arm: refusal(arm, made.source_tokens) for arm in wanted if arm != DENSE}
+    names = expanded(options.arms, options.slots, made.source_tokens)
+    reasons = {arm: refusal(arm, made.source_tokens) for arm in names if arm != DENSE}
     refused = {arm: why for arm, why in reasons.items() if why and CROSS in options.places}
     cells = [_refused_cell(arm, why) for arm, why in refused.items()]
     placed = [
-        (arm, place)
-        for arm in wanted
-        for place in (options.places if arm != DENSE else options.places[-1:])
-        if not (arm in refused and place == CROSS)
+        (arm, position)
+        for arm in names
+        for position in (options.places if arm != DENSE else options.places[-1:])
+        if not (arm in refused and position == CROSS)
     ]
     for seed in range(seeds):
         arms = shuffled(placed, f"translation:{seed}")
-        cells += [_cell(work, made, arm, place, seed) for arm, place in arms]
+        cells += [_cell(work, made, arm, position, seed) for arm, position in arms]
     return cells
 
 
@@ -259,31 +261,31 @@ def _refused_cell(arm: str, why: str) -> Cell:
     return refused_cell(f"translation/refused/{slug(arm)}", lambda: labels)
 
 
-def _cell(work: LanguageWork, made: Pairs, arm: str, place: str, seed: int) -> Cell:
+def _cell(work: LanguageWork, made: Pairs, arm: str, position: str, seed: int) -> Cell:
     options = work.options.translation
 
     def tuned() -> Tuned:
         return work.tuned(
-            partial(build_translator, options, arm, place),
+            partial(build_translator, options, arm, position),
             made.task,
             lambda seed: Translating(made),
             options.schedule,
             options.batch_size,
-            ("translation", slug(place), slug(arm)),
+            ("translation", slug(position), slug(arm)),
         )
 
     def record(trained: Trained) -> list[Record]:
-        labels: Labels = {**_labels(arm, place, seed), "tokens": made.source_tokens}
+        labels: Labels = {**_labels(arm, position, seed), "tokens": made.source_tokens}
         pairs = translated(trained.model, made, "test")
         # dense attention stands at every place: whatever is swapped there is held against it
-        places = options.places if arm == DENSE else (place,)
+        places = options.places if arm == DENSE else (position,)
         scores = [r for at in places for r in _scores(pairs, {**labels, "place": at}, arm)]
         return [*scores, *trained.records(labels)]
 
     steps = options.schedule.passes * trainings(options.schedule.learning_rates, seed)
     steps *= -(-options.pairs // options.batch_size)
     return training_cell(
-        f"translation/{slug(place)}/{seed}/{slug(arm)}",
+        f"translation/{slug(position)}/{seed}/{slug(arm)}",
         tuned,
         seed,
         record,
@@ -292,16 +294,18 @@ def _cell(work: LanguageWork, made: Pairs, arm: str, place: str, seed: int) -> C
     )
 
 
-def _scores(found: list[tuple[list[int], list[int]]], labels: Labels, arm: str) -> list[Record]:
+def _scores(
+    translations: list[tuple[list[int], list[int]]], labels: Labels, arm: str
+) -> list[Record]:
     """Exact matches, and the words that stand in their right places."""
-    exact = sum(said == wanted for said, wanted in found) / len(found)
+    exact = sum(said == target for said, target in translations) / len(translations)
     places = [
-        said[place : place + 1] == [word]
-        for said, wanted in found
-        for place, word in enumerate(wanted)
+        said[index : index + 1] == [word]
+        for said, target in translations
+        for index, word in enumerate(target)
     ]
     return [
-        *measured(labels, "share", len(found), score=exact),
+        *measured(labels, "share", len(translations), score=exact),
         *measured(labels, "share", len(places), token_accuracy=sum(places) / len(places)),
         *slots_records(arm, labels),
     ]
@@ -310,7 +314,7 @@ def _scores(found: list[tuple[list[int], list[int]]], labels: Labels, arm: str) 
 @torch.inference_mode()
 def translated(model: Any, made: Pairs, split: str) -> list[tuple[list[int], list[int]]]:
     """What the model says for each source, greedily, and what it should: up to the end mark."""
-    found = []
+    translations = []
     _, most = longest(made.options.clauses)
     with evaluating(model), quiet():
         for batch in _batches(made.task, split, 128):
@@ -321,12 +325,12 @@ def translated(model: Any, made: Pairs, split: str) -> list[tuple[list[int], lis
                 num_beams=1,
                 do_sample=False,
             )
-            wanted = made.targets[batch["labels"]]
-            found += [
+            targets = made.targets[batch["labels"]]
+            translations += [
                 (_to_end(ours), _to_end(theirs))
-                for ours, theirs in zip(said[:, 1:].tolist(), wanted.tolist(), strict=True)
+                for ours, theirs in zip(said[:, 1:].tolist(), targets.tolist(), strict=True)
             ]
-    return found
+    return translations
 
 
 def _to_end(ids: list[int]) -> list[int]:
@@ -344,5 +348,5 @@ def _ids(words: Sequence[str]) -> Int[Tensor, " tokens"]:
     return torch.tensor([*(known[word] for word in words), END])
 
 
-def _labels(arm: str, place: str, seed: int | None) -> Labels:
-    return {"question": "translation", "task": TASK, "place": place, "arm": arm, "seed": seed}
+def _labels(arm: str, position: str, seed: int | None) -> Labels:
+    return {"question": "translation", "task": TASK, "place": position, "arm": arm, "seed": seed}

@@ -1,4 +1,4 @@
-"""What the language part of the Linformer study is asked for, and what its cells share."""
+"""The options of the Linformer study's language part, and what its cells share."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ SLOTTED = re.compile(r"linformer, k = (\d+)")
 SIZES = {"long_range": (4, 128, 256), "bert": (2, 64, 128)}  # layers, width, inner width
 QUESTIONS = ("masked", "transfer", "causal", "translation")
 PLACES = ("encoder", "encoder and cross")
-STEP_S = 0.008  # what a step takes besides its arithmetic
+STEP_S = 0.008  # of a step besides its FLOPs
 
 
 @dataclass(frozen=True)
 class Schedule:
     """How long a model learns, and at which rates: ``passes`` over its examples, with warm-up.
 
-    Where there are several ``learning_rates``, every arm is trained at each with the first seed,
-    and the one with the least validation loss is that of all its seeds: at one rate for all, arms
-    that want a lower one would be judged by the rate.
+    With several ``learning_rates``, every arm is trained at each with the first seed. The rate of
+    the least validation loss is then used for all seeds of the arm. With one rate for all, arms
+    that need a lower one would lose because of the rate.
     """
 
     passes: Count = 3
@@ -94,7 +94,7 @@ class Transfer:
     """Fine-tuning what was pretrained at ``tokens``, beside the same arms from scratch.
 
     ``task`` is ``auto`` (sst2 where the corpus is real texts and there is a data folder, else
-    ``agreement``), or one of these two. It is trained on ``examples``, judged on
+    ``agreement``), or one of these two. It is trained on ``examples``, evaluated on
     ``test_examples``.
     """
 
@@ -172,8 +172,8 @@ class LanguageOptions:
     ``corpus`` is ``auto`` (film reviews where the data folder has them, else a generated grammar),
     ``reviews``, ``grammar``, ``wikitext:FOLDER`` or ``wikitext:wikitext-103-raw-v1``, or a text
     file. ``model`` gives the sizes of encoder and causal decoder: ``long_range`` is the backbone of
-    the long-range tasks, ``bert`` an eighth of it, which sees enough text in a minute to learn more
-    than the words' frequencies. ``questions`` are the ones that are asked.
+    the long-range tasks. ``bert`` is an eighth of it and sees enough text in a minute to learn more
+    than the words' frequencies. ``questions`` are the ones that are run.
     """
 
     corpus: str = AUTO
@@ -195,14 +195,16 @@ class LanguageOptions:
 
         Not when the options are made: they may be set one after the other.
         """
-        asked = self.transfer
-        known = self.masked.arms_at(asked.tokens) if asked.tokens in self.masked.tokens else ()
-        for arm in asked.compared if "transfer" in self.questions else ():
+        transfer = self.transfer
+        known = (
+            self.masked.arms_at(transfer.tokens) if transfer.tokens in self.masked.tokens else ()
+        )
+        for arm in transfer.compared if "transfer" in self.questions else ():
             if arm not in known:
                 lengths = ", ".join(map(str, self.masked.tokens))
                 raise UsageError(
-                    f"transfer: {arm} at {asked.tokens} tokens is not pretrained; masked has the "
-                    f"lengths {lengths}, and there {', '.join(known) or 'others'}"
+                    f"transfer: {arm} at {transfer.tokens} tokens is not pretrained; masked has "
+                    f"the lengths {lengths}, and there {', '.join(known) or 'others'}"
                 )
 
 
@@ -288,17 +290,17 @@ def token_task(
 
 def arm_named(name: str) -> LongArm:
     """An arm of the long-range studies, or Linformer with its slots: ``linformer, k = 16``."""
-    found = SLOTTED.fullmatch(name)
-    return LongArm(LINFORMER, {"slots": int(found[1])}) if found else arm_of(name)
+    match = SLOTTED.fullmatch(name)
+    return LongArm(LINFORMER, {"slots": int(match[1])}) if match else arm_of(name)
 
 
 def expanded(arms: tuple[str, ...], slots: tuple[int, ...], tokens: int) -> tuple[str, ...]:
     """Plain ``linformer`` becomes one arm for each number of slots below the tokens."""
-    found: list[str] = []
+    names: list[str] = []
     for arm in arms:
-        own = [f"{LINFORMER}, k = {count}" for count in slots if count < tokens]
-        found += own if arm == LINFORMER else [arm]
-    return tuple(dict.fromkeys(found))
+        slotted = [f"{LINFORMER}, k = {count}" for count in slots if count < tokens]
+        names += slotted if arm == LINFORMER else [arm]
+    return tuple(dict.fromkeys(names))
 
 
 def arm_options(name: str, tokens: int, seed: int) -> dict[str, Any]:
@@ -324,9 +326,9 @@ def training_seconds(
     ``seen`` tokens go through the model, ``scored_share`` of them through the layer of all words.
     """
     layers, width, inner = SIZES[work.options.model]
-    each = layers * (8 * width**2 + 4 * width * inner)
-    each += 4 * layers * width * tokens if arm == DENSE else 0
-    cost = each + 2 * scored_share * width * work.options.vocabulary
+    per_token = layers * (8 * width**2 + 4 * width * inner)
+    per_token += 4 * layers * width * tokens if arm == DENSE else 0
+    cost = per_token + 2 * scored_share * width * work.options.vocabulary
     return 2.0 + STEP_S * steps + FORWARD_AND_BACK * seen * cost / TYPICAL_FLOPS
 
 
@@ -344,8 +346,8 @@ def slots_records(name: str, labels: Labels) -> list[Record]:
 
 def slots_of(name: str) -> int | None:
     """How many slots an arm's name gives it."""
-    found = SLOTTED.fullmatch(name)
-    return int(found[1]) if found else None
+    match = SLOTTED.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def _require_arms(names: tuple[str, ...]) -> None:

@@ -49,16 +49,16 @@ def _spectra(run: Run) -> Block:
     def ninety(rank: Record) -> str:
         return plain_text(run.table.find("mean_rank_90", **_source(rank)))
 
-    def share(kept: Label, rank: Record) -> str:
+    def share(count: Label, rank: Record) -> str:
         at = _source(rank)
-        return share_text(run.table.exact("mean_kept_share", over="heads", kept=kept, **at))
+        return share_text(run.table.exact("mean_kept_share", over="heads", kept=count, **at))
 
     columns = [
         Column[Record]("whose", lambda rank: str(rank.labels["source"])),
         Column("tokens", length),
         Column[Record]("effective rank", plain_text),
         Column("rank that holds 90 %", ninety),
-        *(Column(f"in the first {kept}", partial(share, kept)) for kept in KEPT),
+        *(Column(f"in the first {count}", partial(share, count)) for count in KEPT),
     ]
     rows = run.table.all("mean_effective_rank")
     return table("spectrum", "Singular values", prose("spectrum"), rows, columns)
@@ -108,18 +108,18 @@ def _by_method(
 ) -> Block:
     """One quantity of every method by source, length and slots."""
 
-    def length(place: Place) -> str:
-        source, tokens, _ = place
+    def length(row: Place) -> str:
+        source, tokens, _ = row
         errors = run.table.all("mean_output_error", source=source, tokens=tokens)
         return f"{tokens:,}{BEYOND if any(r.labels.get('beyond') for r in errors) else ''}"
 
-    def cell(method: str, place: Place) -> str:
-        return plain_text(run.table.find(name, method=method, **_at(place)))
+    def cell(method: str, row: Place) -> str:
+        return plain_text(run.table.find(name, method=method, **_at(row)))
 
     columns = [
-        Column[Place]("whose", lambda place: place[0]),
+        Column[Place]("whose", lambda row: row[0]),
         Column("tokens", length),
-        Column[Place]("k", lambda place: str(place[2])),
+        Column[Place]("k", lambda row: str(row[2])),
         *(Column(head, partial(cell, method)) for method, head in METHODS.items()),
         *more,
     ]
@@ -136,14 +136,14 @@ def _by_method(
     return table(key, title, explain, places, columns)
 
 
-def _at(place: Place) -> dict[str, Label]:
-    return dict(zip(("source", "tokens", "slots"), place, strict=True))
+def _at(row: Place) -> dict[str, Label]:
+    return dict(zip(("source", "tokens", "slots"), row, strict=True))
 
 
-def _bound(run: Run, theorem: int, place: Place) -> str:
-    bound = run.table.find("mean_bound", theorem=theorem, **_at(place))
+def _bound(run: Run, theorem: int, row: Place) -> str:
+    bound = run.table.find("mean_bound", theorem=theorem, **_at(row))
     if bound is None or bound.value is None:
-        unsolved = run.table.empty("mean_bound", theorem=theorem, **_at(place))
+        unsolved = run.table.empty("mean_bound", theorem=theorem, **_at(row))
         return "vacuous: no solution" if unsolved else NONE
     text = wording.number(bound.value)
     return f"vacuous: {text}" if bound.value >= 1 else text

@@ -99,7 +99,7 @@ def _by_rate(chosen: Mapping[str, float]) -> str:
 
 
 def decides(run: Run, question: str, task: str) -> tuple[bool, str]:
-    """Whether a task tells mechanisms apart, and why or why not."""
+    """Whether a task passes the sensitivity check, and why or why not."""
     check = run.table.find("decides", question=question, task=task)
     why = "" if check is None else str(check.labels.get("why", ""))
     if check is not None and check.value:

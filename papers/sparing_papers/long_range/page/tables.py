@@ -79,7 +79,7 @@ def _deciding(run: Run, question: str, names: Sequence[str]) -> Block:
         Column[str]("", lambda t: "decides" if decides(run, question, t)[0] else "undecided"),
         Column[str]("why", lambda t: decides(run, question, t)[1]),
     )
-    title = "What these tasks can tell"
+    title = "Sensitivity check"
     return table(f"{question}-decides", title, prose("decides"), names, columns)
 
 
