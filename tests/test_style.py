@@ -131,48 +131,48 @@ def test_an_option_without_a_comment_is_noticed():
 WORDS = {
     r"reckon\w*": (
         "compute",
-        "docs",
+        "",
     ),
     r"takes? arithmetic|(?:less|more|as much) arithmetic|share of the arithmetic": (
         "FLOPs",
-        "docs papers/hugginggreen src/slim",
+        "papers/hugginggreen src/slim",
     ),
     r"(?:is|are|was|were) told": (
         "shown, reported",
-        "docs papers/adaattention papers/kerformer papers/linformer",
+        "papers/adaattention papers/kerformer papers/linformer",
     ),
     r"ask(?:s|ed) of": (
         "evaluated on, measured on",
-        "docs papers/linformer papers/long_range",
+        "papers/linformer papers/long_range",
     ),
     r"judges?|judged|judging": (
         "evaluate, decide",
-        "docs papers papers/adaattention papers/calculator papers/hugginggreen "
+        "papers/adaattention papers/calculator papers/hugginggreen "
         "papers/linformer papers/long_range src/compare src/report src/slim",
     ),
     r"right answers?": (
         "accuracy",
-        "docs papers/calculator papers/kerformer papers/long_range",
+        "papers/calculator papers/kerformer papers/long_range",
     ),
     r"dense rivals?": (
         "dense baseline",
-        "docs src/slim",
+        "src/slim",
     ),
     r"leavers?|(?:leave|leaves|left) early": (
         "early exits, exit rate",
-        "docs src/export src/slim",
+        "src/export src/slim",
     ),
     r"stretch(?:es)?": (
         "segments",
-        "docs papers/adaattention papers/linformer papers/long_range src/mechanisms",
+        "papers/adaattention papers/linformer papers/long_range src/mechanisms",
     ),
     r"polish(?:es|ed|ing)?": (
         "fine-tune at fixed width",
-        "docs src/slim",
+        "src/slim",
     ),
     r"standing": (
         "existing",
-        "docs papers/adaattention papers/calculator",
+        "papers/adaattention papers/calculator",
     ),
     r"storeys?": (
         "layers",
@@ -180,19 +180,19 @@ WORDS = {
     ),
     r"idle": (
         "skipped",
-        "docs papers/hugginggreen",
+        "papers/hugginggreen",
     ),
     r"sets of instructions": (
         "instruction sets",
-        "docs",
+        "",
     ),
     r"theirs": (
         "the baseline's",
-        "docs papers/adaattention papers/long_range src/mechanisms src/slim src/tasks src/transfer",
+        "papers/adaattention papers/long_range src/mechanisms src/slim src/tasks src/transfer",
     ),
     r"who|whoever": (
         "the thing itself",
-        "docs papers/adaattention papers/kerformer src/experiment src/report src/slim",
+        "papers/adaattention papers/kerformer src/experiment src/report src/slim",
     ),
 }
 NAMES = {"found", "told", "asked", "own", "each", "place", "kept", "wanted"}
