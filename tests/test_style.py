@@ -198,6 +198,10 @@ WORDS = {
 NAMES = {"found", "told", "asked", "own", "each", "place", "kept", "wanted"}
 # Where such names are still used.
 VAGUE = ("src/advise", "src/compare", "src/experiment", "src/report", "src/slim", "papers/")
+# Pages that the site writes from modules, which are read themselves.
+GENERATED = re.compile(
+    r"docs/reference/(commands/|mechanisms/|records/|mechanism-speed|task-facts)"
+)
 SPAN = re.compile(r"``.*?``|`[^`\n]*`", re.S)
 
 
@@ -235,14 +239,15 @@ def count_words(texts: Iterable[tuple[str, str]]) -> dict[str, Counter[str]]:
 
 
 def texts_of(root: Path) -> Iterator[tuple[str, str]]:
-    """Area and prose of every module and page but the decisions, which stay as they were."""
+    """Area and prose of every module and written page; the decisions stay as they were."""
     patterns = (
         *("*.md", "docs/**/*.md", "papers/*.md", "papers/sparing_papers/**/*.md"),
         *("src/sparing/**/*.py", "src/sparing/**/*.md", "papers/sparing_papers/**/*.py"),
     )
     for path in (path for pattern in patterns for path in sorted(root.glob(pattern))):
-        if "decisions" not in path.parts:
-            yield area(path.relative_to(root).as_posix()), prose(path)
+        name = path.relative_to(root).as_posix()
+        if "decisions" not in path.parts and not GENERATED.match(name):
+            yield area(name), prose(path)
 
 
 def unexpected(counts: dict[str, Counter[str]]) -> dict[str, tuple[str, dict[str, int]]]:

@@ -105,7 +105,7 @@ def _by_seed(records: RecordTable, name: str, labels: Mapping[str, Label]) -> di
 class Row:
     """A system, equation, table, figure or claim of a paper, and what answers it.
 
-    ``goals`` are names of the study's goals, a star standing for anything; ``runs`` are the short
+    ``goals`` are names of the study's goals, a star matches anything; ``runs`` are the short
     names of the runs that decide. A row without goals and checks gives a ``reason`` why it is not
     run, unless it describes something that is built ``here``. ``lead`` rows are on the paper's
     own page.
