@@ -179,7 +179,7 @@ def rows_of(content: dict[str, Any]) -> list[tuple[str, ...]]:
 
 def markdown(content: dict[str, Any]) -> str:
     """The table as Markdown, for a page."""
-    head = ("Trial", "seed", "asked of", "sums", "percent right", "95 % interval")
+    head = ("Trial", "seed", "evaluated on", "sums", "percent right", "95 % interval")
     return plain_table(head, rows_of(content))
 
 
@@ -207,7 +207,7 @@ def main() -> None:
                 content["trials"].append({**own, "recipe": asdict(CalculatorRecipe()), **found})
                 given.output.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(given.output, json.dumps(content, indent=1) + "\n")
-    table = Table("trial", "seed", "asked of", "sums", "percent", "interval", box=None)
+    table = Table("trial", "seed", "evaluated on", "sums", "percent", "interval", box=None)
     for row in rows_of(content):
         table.add_row(*row)
     Console(width=120).print(table)

@@ -53,7 +53,7 @@ def tables() -> dict[str, Callable[[], str]]:
         "calculator controls": lambda: calculator_controls.markdown(
             _json("calculator-controls-*.json")["rows"]
         ),
-        "calculator stretch": lambda: calculator_stretch.markdown(
+        "calculator brackets": lambda: calculator_stretch.markdown(
             _json("calculator-stretch-*.json")
         ),
         **{

@@ -121,9 +121,8 @@ def test_pages_have_short_sentences_with_few_numbers(page):
     assert [sentence for sentence in plain if len(re.findall(r"\d[\d,.]*", sentence)) > 2] == []
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if p.stem != "index"], ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", [p for p in PAGES if p.stem in PAPERS], ids=lambda p: p.stem)
 def test_a_page_of_a_paper_has_at_most_800_words(page):
-    assert page.stem in PAPERS
     assert 200 < len(page.read_text(encoding="utf-8").split()) <= 800  # as wc counts them
 
 
@@ -132,6 +131,23 @@ def test_rows_say_what_is_claimed_in_one_short_sentence(study):
     for row in PAPERS[study].rows:
         for text in (row.says, row.reason, row.note):
             assert all(len(words(part)) <= 25 for part in sentences(text)), text
+
+
+def test_every_paper_has_a_page_and_a_page_of_claims():
+    expected = {"index", *rows.STUDIES, *(f"{study}-claims" for study in rows.STUDIES)}
+    assert {page.stem for page in PAGES} == expected
+
+
+@pytest.mark.parametrize("study", rows.STUDIES)
+def test_a_page_of_claims_has_every_row_below_its_verdict(study):
+    text = (ROOT / "docs" / "papers" / f"{study}-claims.md").read_text(encoding="utf-8")
+    of_rows = text.partition("## Command and code")[0].split("\n## ")[1:]
+    below = {part.partition("\n")[0].lower(): part for part in of_rows}
+    results = verdicts.Results(PAPERS[study], RESULTS)
+    for row in PAPERS[study].rows:
+        verdict = results.verdict(row)
+        assert f"| {row.id} | {row.says} |" in below[verdict].replace("\\|", "|"), row.id
+    assert sum(part.count("\n| ") - 2 for part in of_rows) == len(PAPERS[study].rows)
 
 
 def test_sentences_are_counted_without_tables_and_code():
@@ -143,12 +159,14 @@ def test_sentences_are_counted_without_tables_and_code():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_pages_have_every_table_of_their_paper(page):
     names = re.findall(r"<!-- generated: (.*?) -->", page.read_text(encoding="utf-8"))
+    study, _, claims = page.stem.partition("-")
+    whole = [f"{study} {kind}" for kind in (tables.ROWS, tables.RUNS)]
     if page.stem == "index":
-        kinds = (tables.RUNS, tables.ROWS)
-        assert names == [*tables.OF_ALL, *(f"{s} {kind}" for s in rows.STUDIES for kind in kinds)]
+        assert names == [*tables.OF_ALL]
+    elif claims:
+        assert names == whole
     else:
-        whole = {f"{page.stem} {kind}" for kind in (tables.ROWS, tables.RUNS)}
-        assert set(names) == set(tables.names_of(PAPERS[page.stem])) - whole
+        assert set(names) == set(tables.names_of(PAPERS[study])) - set(whole)
 
 
 class Told(verdicts.Results):

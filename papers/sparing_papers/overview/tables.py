@@ -14,8 +14,10 @@ from sparing.report.markdown import escape, plain_table
 from sparing.report.sections import Pair, Part, Section
 from sparing_papers.overview.rows import FILE, KINDS, Excerpt, Paper, Row, papers
 from sparing_papers.overview.verdicts import (
+    BUILT,
     MET,
     MISSED,
+    NOT_RUN,
     UNDECIDED,
     VERDICTS,
     Answer,
@@ -25,7 +27,10 @@ from sparing_papers.overview.verdicts import (
 
 ROWS, RUNS, CLAIMS = "rows", "runs", "claims"
 FEW, LONGEST_LABEL = 2, 60  # answers shown one by one; characters before a value
-HEADS = ("In the paper", "It says", "Verdict", "Measured, or why not", "Run", "Command", "Code")
+# The sections of a page of claims, with the head of the column that answers them.
+ANSWERED = {MISSED: "Measured", MET: "Measured", UNDECIDED: "Measured", NOT_RUN: "Why not"}
+ANSWERED[BUILT] = "Remark"
+AGAIN = ("In the paper", "Command", "Code")
 LEADS = ("In the paper", "It says", "Verdict", "Measured")
 POINTS, LARGEST_DIFFERENCE = ("share", "score"), 0.5
 FORMS = {"share": wording.share, "score": wording.share, "bytes": wording.size_of_bytes}
@@ -60,8 +65,10 @@ def names_of(paper: Paper) -> list[str]:
 def _papers(results: Sequence[Results]) -> str:
     """How many rows of each paper have each verdict."""
     counts = {
-        f"[{r.paper.title}]({r.paper.study}.md)": Counter(map(r.verdict, r.paper.rows))
-        for r in results
+        f"[{paper.title}]({paper.study}.md), [claims]({paper.study}-claims.md)": Counter(
+            map(of_paper.verdict, paper.rows)
+        )
+        for of_paper, paper in ((r, r.paper) for r in results)
     }
     return _counted("Paper", counts)
 
@@ -86,14 +93,45 @@ def _counted(head: str, counts: dict[str, Counter[str]]) -> str:
 
 
 def _rows(results: Results) -> str:
-    """Every row of one paper."""
-    lines = []
-    for row in results.paper.rows:
-        remarks = [text[0].upper() + text[1:] for text in (row.reason, row.note) if text]
-        remark = ". ".join(filter(None, (_measured(results, row), *remarks)))
-        texts = [escape(text) for text in (row.id, row.says, results.verdict(row), remark)]
-        lines.append([*texts, _where(row), _code(row.command), ", ".join(map(_code, row.here))])
-    return _table(HEADS, lines)
+    """Every row of one paper: a section for each verdict, then how to repeat them."""
+    verdicts = {row.id: results.verdict(row) for row in results.paper.rows}
+    sections = []
+    for verdict, answered in ANSWERED.items():
+        chosen = [row for row in results.paper.rows if verdicts[row.id] == verdict]
+        heads = ("In the paper", "It says", answered, "Run", "Code")
+        lines = [
+            (*_texts(row.id, row.says, _remark(results, row)), _where(row), _modules(row, verdict))
+            for row in chosen
+        ]
+        sections += [_section(verdict.capitalize(), heads, lines)] if lines else []
+    again = [
+        (*_texts(row.id), _code(row.command), ", ".join(map(_code, row.here)))
+        for row in results.paper.rows
+        if row.command or (row.here and verdicts[row.id] != BUILT)
+    ]
+    return "\n\n".join([*sections, _section("Command and code", AGAIN, again)])
+
+
+def _section(title: str, heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A heading and a table of the columns that are not empty."""
+    full = [index for index in range(len(heads)) if any(line[index] for line in lines)]
+    shown = [[line[index] for index in full] for line in lines]
+    return f"## {title}\n\n{_table([heads[index] for index in full], shown)}"
+
+
+def _remark(results: Results, row: Row) -> str:
+    """What was measured, or why it was not, and the note."""
+    remarks = [text[0].upper() + text[1:] for text in (row.reason, row.note) if text]
+    return ". ".join(filter(None, (_measured(results, row), *remarks)))
+
+
+def _modules(row: Row, verdict: str) -> str:
+    """The code of a row that is built and not measured."""
+    return ", ".join(map(_code, row.here)) if verdict == BUILT else ""
+
+
+def _texts(*texts: str) -> tuple[str, ...]:
+    return tuple(map(escape, texts))
 
 
 def _leads(results: Results) -> str:
