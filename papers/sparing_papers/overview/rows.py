@@ -105,17 +105,10 @@ def _by_seed(records: RecordTable, name: str, labels: Mapping[str, Label]) -> di
 class Row:
     """A system, equation, table, figure or claim of a paper, and the code and runs for it.
 
-<<<<<<< HEAD
     ``goals`` are names of the study's goals, where a star matches anything. ``runs`` are the short
     names of the runs that it is evaluated on. A row without goals and checks gives a ``reason`` why
     it is not run, unless ``here`` names the code that implements it. ``lead`` rows are on the
     paper's page.
-=======
-    ``goals`` are names of the study's goals, a star matches anything; ``runs`` are the short
-    names of the runs that decide. A row without goals and checks gives a ``reason`` why it is not
-    run, unless it describes something that is built ``here``. ``lead`` rows are on the paper's
-    own page.
->>>>>>> w-docs
     """
 
     id: str

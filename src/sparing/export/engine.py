@@ -1,4 +1,4 @@
-"""One loop for a chain of segments, in PyTorch or ONNX Runtime: confident inputs leave early.
+"""One loop for a chain of segments, in PyTorch or ONNX Runtime: confident inputs exit early.
 
 Every compared engine runs in this loop, the dense model as a chain of one segment. So a difference
 in time is due to the models and not to the loops.
@@ -40,7 +40,7 @@ class Chain:
     logits) or (hidden, logits, confidence); the last may return logits alone. Between two segments
     the inputs with a confidence above ``threshold`` leave. It is the largest class probability,
     unless one is returned. The others go on as a smaller batch, cut to the longest of them. At a
-    threshold of 1 no input leaves early.
+    threshold of 1 no input exits early.
 
     ``segments`` are modules (back end "eager": in inference mode, on their own device) or paths of
     ``export_onnx`` (back end "onnxruntime": on the CPU). ``thread_count`` threads compute.

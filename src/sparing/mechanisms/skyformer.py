@@ -40,7 +40,7 @@ class Skyformer(Mechanism):
 
     Source: Chen et al., 2021, arXiv 2111.00035, section 4. What differs: queries and keys are
     divided by dim^(1/4), where the authors' code has the number that is right for heads of 32. The
-    system is solved, where theirs takes six steps (``inverse="iterative"``). The sample is taken
+    system is solved, where the paper takes six steps (``inverse="iterative"``). The sample is taken
     once with ``seed``: one row from each of ``landmarks`` equal parts of a row's own tokens,
     queries before keys. So pads change nothing and no row is sampled twice. A row with fewer
     queries and keys than ``landmarks`` uses them all.

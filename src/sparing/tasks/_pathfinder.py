@@ -21,7 +21,7 @@ END_DASH = 4
 MARGIN, TRIES, ROUNDS, HOPELESS, FEWEST, PARTNERS = 2, 60, 400, 2, 400, 200
 # Between both ends of a long curve.
 LEAST_AWAY = 6
-# How much both kinds of marks may differ: in their distance from each other, and in theirs from the
+# How much both kinds of marks may differ: in the distance from each other and from the
 # middle, as shares of the side; and in the angles at which curves leave them, seen from the line
 # between them. Then the pairs of an end of either curve.
 DISTANCE_SHARE, PLACE_SHARE, ANGLE = 1 / 64, 1 / 16, 0.3

@@ -86,7 +86,7 @@ def _block(model: nn.Module, layer: AttentionLayer, removed: Sequence[int]) -> B
     if output is None or inner is None or len(projections) != 3:
         raise Unsupported(
             f"{family}: its output projection or feed-forward layer is not where BERT and ViT "
-            "families have theirs"
+            "families have it"
         )
     rows = {linear.out_features for linear in projections.values()} | {output.in_features}
     if len(rows) != 1:

@@ -242,7 +242,7 @@ def _towers(model: PreTrainedModel, layers: list[AttentionLayer]) -> list[Any]:
     """The innermost models around layers: they make the mask, by configurations of their own.
 
     A tower inside a composed model has the composed model's configuration, while its layers keep
-    theirs.
+    their own.
     """
     named: dict[str, Any] = {
         name: module
