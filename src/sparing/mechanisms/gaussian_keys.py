@@ -42,8 +42,8 @@ class GaussianKeys(Mechanism):
     Source: Nguyen et al., 2022, arXiv 2110.08678, sections 2.2 to 2.4, with shifted keys. On the
     Long Range Arena their code has the variance sqrt(dim) for all components. For language models
     it has a third of it for the second component (``narrowing=3``), which far queries then hardly
-    see. What differs: weights are taken in log space. The paper takes exponentials, which become
-    all zero far from every key and are then divided by each other. Shares belong to a head; in the
+    see. What differs: weights are taken in log space. The paper takes exponentials that all become
+    zero far from every key and are then divided by each other. Shares belong to a head; in the
     paper to positions up to a longest length. Here every length works, and order does not matter.
     Shares are learned by gradients, not by a step of EM inside each call. The form with a second
     key projection is left out: a mechanism gets one key for each token.
