@@ -19,7 +19,7 @@ from tests.cli.conftest import run_command
 
 RUN = "import sys; sys.argv[0] = 'sparing'; from sparing.cli import main; main()"
 FULL = "/dev/full"
-DOCS = Path(__file__).parents[2] / "docs" / "command-line.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "command-line.md"
 
 
 def _shell(line, **environment):
@@ -38,7 +38,7 @@ def _shell(line, **environment):
 
 
 def test_the_codes_that_the_help_lists_are_those_of_the_documentation():
-    table = DOCS.read_text().partition("| code |")[2].partition("\n\n")[0]
+    table = DOCS.read_text().partition("| Code |")[2].partition("\n\n")[0]
     documented = re.findall(r"^\| (\d+) \|", table, re.MULTILINE)
     assert re.findall(r"\b(\d+) ", EPILOGUE.partition(":")[2]) == documented
     assert documented == ["0", "1", "2", "3", "4", "129", "130", "141", "143"]

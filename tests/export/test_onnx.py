@@ -166,7 +166,7 @@ def test_a_model_in_training_is_refused(tmp_path):
 
 def test_a_missing_package_is_named(monkeypatch, text_chain):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(UsageError, match=r"pip install 'sparing\[onnx\]'"):
+    with pytest.raises(UsageError, match=r"pip install '\.\[onnx\]'"):
         Chain([text_chain / "segment-0.onnx"])
 
 

@@ -108,7 +108,7 @@ def test_what_zeus_cannot_read_of_the_processor_is_our_estimate(zeus):
 def test_what_is_not_installed_is_named_with_its_cure(monkeypatch, name):
     monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, "zeus.monitor", None)
-    with pytest.raises(UsageError, match=rf"pip install 'sparing\[{name}\]'"):
+    with pytest.raises(UsageError, match=rf"pip install '\.\[{name}\]'"):
         EnergyMeter(backend=name)
 
 

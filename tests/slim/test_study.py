@@ -366,9 +366,9 @@ def test_a_fine_tuned_model_is_taken_as_it_is_and_left_alone(done, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"epsilon": 0.001}, "cannot be promised: it needs at least 2995 rows"),
-        ({"choose_on": "test"}, "choose_on='test': plans are chosen on rows"),
-        ({"choose_on": "train"}, "choose_on='train': plans are chosen on rows"),
+        ({"epsilon": 0.001}, "cannot be guaranteed: it needs at least 2995 rows"),
+        ({"choose_on": "test"}, "choose_on='test': plans must be chosen on rows"),
+        ({"choose_on": "train"}, "choose_on='train': plans must be chosen on rows"),
     ],
 )
 def test_rows_that_cannot_choose_or_calibrate_are_refused_before_the_run(tmp_path, changes, words):

@@ -58,10 +58,10 @@ def test_the_surer_the_oftener_it_agrees(task, fitted):
     answer = found.logits[-1].argmax(-1)
     assert [fit.layer for fit in fits] == [2, 3]
     for fit in fits:
-        place = found.place(fit.layer)
-        agree = (found.logits[place].argmax(-1) == answer).double()
+        index = found.exit_index(fit.layer)
+        agree = (found.logits[index].argmax(-1) == answer).double()
         assert 10 < fit.agreed < 240 == fit.examples - 10
-        sure = found.learned[place]
+        sure = found.learned[index]
         assert bool(((sure > 0) & (sure < 1)).all())
         assert abs(float(sure.mean() - agree.mean())) < 0.06, "probabilities, not scores"
         order = sure.argsort(descending=True)

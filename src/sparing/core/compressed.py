@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import zlib
 from pathlib import Path
 
 from sparing.core.errors import DataError
 from sparing.core.reading import read_plain
-from sparing.core.writing import write_atomically
+from sparing.core.writing import remove_replaced, write_atomically
 
 LARGEST_CONTENT = 2**28  # bytes of one file; the largest that a study wrote has 15 MB
 _GZIP = 16 + zlib.MAX_WBITS  # zlib's number for the format of gzip
@@ -75,7 +74,7 @@ def compress_file(path: Path) -> Path:
     write_atomically(packed, zlib.compress(content, 9, _GZIP))
     if read_stored(packed) != content:
         raise DataError(f"{packed} does not hold what was written; {path.name} was kept")
-    _remove(path)
+    remove_replaced(path)
     return packed
 
 
@@ -88,14 +87,4 @@ def expand_file(path: Path) -> None:
         return
     if not path.exists():
         write_atomically(path, read_stored(packed))
-    _remove(packed)
-
-
-def _remove(path: Path) -> None:
-    """Remove a file after what was written beside it is sure to stay."""
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-    path.unlink()
+    remove_replaced(packed)

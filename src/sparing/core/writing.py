@@ -72,6 +72,16 @@ def open_lock(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | _SAFE, 0o666), "rb+")
 
 
+def remove_replaced(path: Path) -> None:
+    """Remove a file after the one written beside it is sure to stay."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    path.unlink()
+
+
 def modes_by_umask(folder: Path) -> None:
     """Give the weights in a folder the mode 0666 less the umask.
 
