@@ -103,7 +103,7 @@ def plans(shape: Shape, recorded: Sequence[Ours] = ()) -> list[Ours]:
 
 
 def recorded_plan(name: str, records: Sequence[Record], shape: Shape) -> Ours:
-    """The plan that a run of slim on MiniLM chose, and who left where, carried over to a shape.
+    """The plan that a run of slim on MiniLM chose, and its exit rates, carried over to a shape.
 
     Shares of heads and neurons stay, layers count in proportion: after layer 3 of 6 is after layer
     6 of 12. Raises ``SparingError`` where the records hold no plan.
@@ -112,10 +112,10 @@ def recorded_plan(name: str, records: Sequence[Record], shape: Shape) -> Ours:
     left = {
         int(str(record.labels["layer"])): float(record.value or 0.0)
         for record in records
-        if record.name == "leavers"
+        if record.name == "exit_rate"
     }
     if not bounds or not left:
-        raise SparingError(f"the records of {name} hold no plan with leavers")
+        raise SparingError(f"the records of {name} hold no plan with exit rates")
     plan = Plan.from_dict(json.loads(str(bounds[-1].labels["plan"])))
     times = shape.layers // MINILM.layers
     heads = [round(count * shape.heads / MINILM.heads) for count in plan.heads]

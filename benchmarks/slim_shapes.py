@@ -5,8 +5,8 @@
 Models of MiniLM's and BERT-base's shape with random weights and interpolated positions, one thread,
 float32. Each plan, in PyTorch and in ONNX Runtime, takes turns with the dense model in PyTorch
 (fused attention), ``torch.compile`` and ONNX Runtime; the fastest of these three is the rival.
-Random weights say nothing about who leaves early, so that the shares of inputs that leave after
-each layer are stated: they are those of the committed runs on SST-2 and MRPC ("leavers"). Then the
+Random weights say nothing about early exits, so the exit rates of each layer are given: they are
+those of the committed runs on SST-2 and MRPC ("exit_rate"). Then the
 memory of a batch of 8 texts of 512 tokens, each form in a process of its own, and the time of a
 step of distilling beside one of fine-tuning, on the training texts of ``--run`` (a finished run of
 slim, whose data must be there) or on generated lengths.

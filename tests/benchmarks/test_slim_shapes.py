@@ -1,4 +1,4 @@
-"""Stated shares of leavers, carried plans, paired ratios, and the page that they make."""
+"""Stated exit rates, carried plans, paired ratios, and the page that they make."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run_of_slim(plan=PLAN, shares=SHARES):
     bound = {"plan": json.dumps(plan.to_dict())}
     records = [Record("disagreement_bound", 0.1, "share", "measured", bound)]
     return records + [
-        Record("leavers", share, "share", "measured", {"layer": layer})
+        Record("exit_rate", share, "share", "measured", {"layer": layer})
         for layer, share in shares.items()
     ]
 

@@ -13,6 +13,7 @@ from sparing.experiment.claims import (
     at_once,
     decide,
     least,
+    of_pairs,
     of_record,
     recorded,
     widened,
@@ -135,3 +136,9 @@ def test_a_mean_over_seeds_keeps_its_count_and_a_timing_has_none():
     record = Record("gap", 0.1, "share", "measured", {}, (0.0, 0.2), 3)
     assert of_record(record, 0.95).count == 3
     assert of_record(record, 0.95, of_seeds=False).count is None
+
+
+def test_pairs_meet_by_seed():
+    estimate = of_pairs({0: 3.0, 1: 4.0, 2: 9.0}, {1: 1.0, 0: 1.0}, 0.95)
+    assert (estimate.value, estimate.count) == (2.5, 2)
+    assert of_pairs({0: 1.0}, {1: 1.0}, 0.95) is None

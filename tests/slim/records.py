@@ -38,7 +38,7 @@ class Story:
     lost: float = 0.004
     wide: float = 0.003
     epsilon: float = 0.0
-    leavers: bool = True
+    exits: bool = True
     until: str = "verify/batch-8"
 
 
@@ -230,12 +230,12 @@ def _calibrated(plan: Plan, story: Story) -> list[Record]:
         _record("disagreement", 7 / 436, "share", None, **labels),
         _record("disagreement_bound", upper_bound(7, 436), "share", None, **labels),
     ]
-    if story.leavers:
+    if story.exits:
         stops = [*plan.stops, plan.layers]
         for layer in stops:
             own: dict[str, Label] = {"layer": layer, "split": "test", "count": 1821}
             right = 0.98 - 0.04 * layer
-            made.append(_record("leavers", 1 / len(stops), "share", None, **own, accuracy=right))
+            made.append(_record("exit_rate", 1 / len(stops), "share", None, **own, accuracy=right))
     return made
 
 

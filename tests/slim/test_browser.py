@@ -12,7 +12,7 @@ from tests.slim.records import Story, goals, slim_config, slim_records
 
 STORIES = {
     "reached": Story(until="int8"),
-    "missed": Story(speed=1.4, epsilon=0.02, leavers=False),
+    "missed": Story(speed=1.4, epsilon=0.02, exits=False),
     "begun": Story(until="survey"),
 }
 

@@ -172,7 +172,7 @@ def test_decisions_hold_in_other_precisions(dtype):
         assert torch.equal(decision.layers, layers)
 
 
-def test_random_leavers_are_as_many_in_each_layer():
+def test_random_exits_are_as_many_in_each_layer():
     adaptive, task = _adaptive(), _task()
     found = outcomes(adaptive, task, task.test, _plan(adaptive))
     decision = decide(found, 0.7)

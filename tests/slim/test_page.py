@@ -173,8 +173,8 @@ def test_a_threshold_that_holds_nobody_is_told_as_a_depth(threshold, told):
     assert exit_sentence(plan, 2).startswith(f"{told} after layer 1")
 
 
-def test_without_leavers_their_columns_are_left_out():
-    layers = cut_rows(read(Story(leavers=False)))
+def test_without_exit_rates_their_columns_are_left_out():
+    layers = cut_rows(read(Story(exits=False)))
     assert {len(layer) for layer in layers} == {2, 4}
 
 

@@ -85,7 +85,7 @@ def test_every_step_ends(done):
         "disagreement_bound",
         "speed_up",
         "score_difference",
-        "leavers",
+        "exit_rate",
         "train_time_s",
     }
     for batch in SMALL.batches:
@@ -233,8 +233,8 @@ def test_answers_to_the_whole_test_split_are_kept(done):
     assert gap.count == len(task.test)
 
 
-def test_the_shares_of_leavers_add_up(done):
-    assert sum(r.value for r in of_name(done, "leavers")) == pytest.approx(1)
+def test_exit_rates_add_up(done):
+    assert sum(r.value for r in of_name(done, "exit_rate")) == pytest.approx(1)
 
 
 def test_the_card_shows_what_was_recorded(done):

@@ -18,9 +18,9 @@ from sparing.experiment.claims import (
     at_once,
     decide,
     least,
+    of_pairs,
 )
 from sparing.experiment.records import RecordTable
-from sparing.measure.statistics import mean_difference
 from sparing_papers.calculator.analysis import Seeds, by_seed, mean_of
 from sparing_papers.calculator.names import (
     ACCUMULATORS,
@@ -59,19 +59,9 @@ def _claim(
     return Claim(name, measure, bound, guards=(varies,), kind=kind, family="claims")
 
 
-def paired(ours: Seeds, theirs: Seeds, confidence: float) -> Estimate | None:
-    """The mean difference over the seeds that both have, with Student's interval."""
-    seeds = [seed for seed in ours if seed in theirs]
-    if not seeds:
-        return None
-    values = [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
-    gap = mean_difference(*values, confidence=confidence)
-    return Estimate(gap.value, gap.interval, len(seeds))
-
-
 def _difference(name: str, ours: str, theirs: str, **labels: str) -> Measure:
     """How much larger a quantity is of one arm than of another, seed by seed."""
-    return lambda table, confidence: paired(
+    return lambda table, confidence: of_pairs(
         by_seed(table, name, ours, **labels), by_seed(table, name, theirs, **labels), confidence
     )
 
@@ -81,7 +71,7 @@ def _alone(name: str, arm: str) -> Measure:
 
     def measure(table: RecordTable, confidence: float) -> Estimate | None:
         values = by_seed(table, name, arm)
-        return paired(values, dict.fromkeys(values, 0.0), confidence)
+        return of_pairs(values, dict.fromkeys(values, 0.0), confidence)
 
     return measure
 
@@ -89,7 +79,7 @@ def _alone(name: str, arm: str) -> Measure:
 def _leaning(table: RecordTable, confidence: float) -> Estimate | None:
     """What the last of three operands moves the answer by, less what the first does."""
     last, first = (by_seed(table, "sensitivity", RNN2, operands=3, place=n) for n in (3, 1))
-    return paired(last, first, confidence)
+    return of_pairs(last, first, confidence)
 
 
 def _beside_all(pairs: Sequence[tuple[Seeds, Seeds]], confidence: float) -> Estimate | None:
@@ -100,8 +90,8 @@ def _beside_all(pairs: Sequence[tuple[Seeds, Seeds]], confidence: float) -> Esti
     measured = [pair for pair in pairs if all(pair)]
     together = at_once(confidence, len(measured))
     smallest = least(
-        [paired(*pair, confidence) for pair in measured],
-        [paired(*pair, together) for pair in measured],
+        [of_pairs(*pair, confidence) for pair in measured],
+        [of_pairs(*pair, together) for pair in measured],
     )
     if smallest is None or smallest.interval is None:
         return smallest
@@ -234,5 +224,5 @@ def ranked(table: RecordTable, trained: Sequence[str]) -> list[tuple[str, float]
 def is_clearly_above(table: RecordTable, first: str, second: str) -> bool:
     """Whether the first network's bounded score is above the second's, seed by seed."""
     ours, theirs = (by_seed(table, "bounded_score", arm) for arm in (first, second))
-    gap = paired(ours, theirs, 0.95)
+    gap = of_pairs(ours, theirs, 0.95)
     return gap is not None and gap.interval is not None and gap.interval[0] > 0

@@ -10,9 +10,8 @@ from typing import Any
 
 from sparing.core.errors import DataError
 from sparing.core.record import Label, Record
-from sparing.experiment.claims import FEWEST_SEEDS, Claim, Estimate, Scale, of_record
+from sparing.experiment.claims import FEWEST_SEEDS, Claim, Estimate, Scale, of_pairs, of_record
 from sparing.experiment.records import RecordTable
-from sparing.measure.statistics import mean_difference
 
 FILE = "claims.toml"
 STUDIES = ("linformer", "kerformer", "adaattention", "hugginggreen", "calculator")
@@ -79,12 +78,7 @@ class Check:
     def _over_seeds(self, records: RecordTable, confidence: float) -> Estimate | None:
         ours = _by_seed(records, self.name, self.labels)
         theirs = _by_seed(records, self.name, self.less) if self.less else dict.fromkeys(ours, 0.0)
-        seeds = [seed for seed in ours if seed in theirs]
-        if not seeds:
-            return None
-        values = [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
-        gap = mean_difference(*values, confidence=confidence)
-        return Estimate(gap.value, gap.interval, len(seeds))
+        return of_pairs(ours, theirs, confidence)
 
 
 def _find(records: RecordTable, name: str, labels: Mapping[str, Label]) -> Record | None:

@@ -181,12 +181,6 @@ def test_errors_by_operand_and_by_size_cover_their_sets():
     assert set(largest) == {5, 6, 7, 8, 9}
 
 
-def test_pairs_meet_by_seed():
-    found = claims.paired({0: 3.0, 1: 4.0, 2: 9.0}, {1: 1.0, 0: 1.0}, 0.95)
-    assert (found.value, found.count) == (2.5, 2)
-    assert claims.paired({0: 1.0}, {1: 1.0}, 0.95) is None
-
-
 def test_what_is_printed_has_a_figure_for_each_published_network():
     told = tables.printed()
     assert tuple(told["arms"]) == PUBLISHED

@@ -22,7 +22,8 @@ from scipy.stats import t as student
 
 from sparing.core.record import Label, Record
 from sparing.experiment.records import RecordTable
-from sparing.measure.statistics import FEWEST_WITHOUT_SPREAD
+from sparing.experiment.summary import K, paired
+from sparing.measure.statistics import FEWEST_WITHOUT_SPREAD, mean_difference
 
 Met = bool | Literal["undecided"]
 Scale = Literal["plain", "log"]
@@ -215,6 +216,17 @@ def of_record(
     if record.interval is not None:
         ends = widened(value, record.interval, confidence, count, scale)
     return Estimate(value, ends, count, disturbance)
+
+
+def of_pairs(
+    candidate: Mapping[K, float], baseline: Mapping[K, float], confidence: float
+) -> Estimate | None:
+    """The mean difference over the seeds that both have, with Student's interval."""
+    values, against = paired(candidate, baseline)
+    if not values:
+        return None
+    gap = mean_difference(values, against, confidence=confidence)
+    return Estimate(gap.value, gap.interval, len(values))
 
 
 def widened(

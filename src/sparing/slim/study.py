@@ -179,7 +179,7 @@ def _later_cells(steps: Steps, options: Options) -> list[Cell]:
         Cell("calibrate", partial(calibrate_plan, steps)),
         *([static] if options.static_control else []),
         *(Cell(f"verify/batch-{batch}", work) for batch, work in verify.items()),
-        Cell("leavers", partial(early_exits, steps)),
+        Cell("exits", partial(early_exits, steps)),
         *([Cell("front", partial(measure_front, steps))] if options.front_plans else []),
         *(int8_cells(steps) if options.int8 and has_onnx() else []),
         Cell("answers", partial(answer_all, steps)),

@@ -141,7 +141,7 @@ def early_exits(steps: Steps) -> list[Record]:
         labels: dict[str, Label] = {"layer": layer, "split": "test"}
         labels["accuracy"] = float(correct[here].mean()) if count else None
         share = count / len(test)
-        records.append(Record("leavers", share, "share", "measured", labels, count=len(test)))
+        records.append(Record("exit_rate", share, "share", "measured", labels, count=len(test)))
     return records
 
 

@@ -84,7 +84,7 @@ def of_slim(
         "calibrate": held,
         "static": (epochs["distil"] + epochs["polish"]) * followed,
         "verify": timing,
-        "leavers": test,
+        "exits": test,
         "front": front * (EXPORT_S + timing),
         "answers": 4 * test + 2 * EXPORT_S,
         "memory": 6 * PROCESS_S,

@@ -159,7 +159,7 @@ def _exit_rule(plan: Plan, number: int) -> str:
 
 def _early_exits(run: Run) -> dict[int, Record]:
     """The exit rate after each layer, on the test split or else on the last one recorded."""
-    records = run.table.all("leavers")
+    records = run.table.all("exit_rate")
     splits = [record.labels.get("split") for record in records]
     split = "test" if "test" in splits else splits[-1] if splits else None
     chosen = (record for record in records if record.labels.get("split") == split)
