@@ -87,7 +87,7 @@ def interval(values: Tensor, seed: int = 0) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, eq=False)
-class Judge:
+class Reference:
     """What decisions are held against: the whole model's answers, labels, the dense cost."""
 
     whole: Tensor
@@ -125,7 +125,7 @@ def compare(
     """All kinds at all costs, and how well each exit's confidence tells agreement (AUROC)."""
     base = outcomes(model, task, task.test, plan)
     whole = outcomes(model, task, task.test, full_plan(model.encoder.sizes))
-    judge = Judge(
+    reference = Reference(
         whole.logits[-1].argmax(-1), task.test.labels, float(dense_flops(model, task.test).mean())
     )
     fitted: dict[str, list[Outcomes]] = {}
@@ -138,12 +138,12 @@ def compare(
     rows = []
     for level in LEVELS:
         softmax = at_cost(base, SOFTMAX, level * alone)
-        rows.append(judge.rows(SOFTMAX, level, [softmax], softmax))
+        rows.append(reference.rows(SOFTMAX, level, [softmax], softmax))
         for split, founds in fitted.items():
             own = [at_cost(found, "learned", float(softmax.flops.mean())) for found in founds]
-            rows.append(judge.rows(f"learned on {split}", level, own, softmax))
+            rows.append(reference.rows(f"learned on {split}", level, own, softmax))
     return rows, [
-        _telling(place, base, fitted, judge.whole) for place in range(len(base.exits) - 1)
+        _telling(place, base, fitted, reference.whole) for place in range(len(base.exits) - 1)
     ]
 
 

@@ -28,10 +28,10 @@ from sparing.core.errors import UsageError
 from sparing.core.progress import progress_to
 from sparing.core.writing import write_atomically
 from sparing.experiment.inputs.task import load_for
+from sparing.export.dense import dense_segment
 from sparing.export.engine import Chain
 from sparing.export.int8 import Int8Settings, logit_shift, quantise
 from sparing.export.onnx import export_onnx
-from sparing.export.rivals import dense_segment
 from sparing.slim import study as slim
 from sparing.slim.engines import Engines
 from sparing.slim.fixed_width import train_dense, train_slim, trained_dense, trained_slim
@@ -207,7 +207,7 @@ def main() -> None:
                     models, steps.model(), plan, where, given.epochs, given.rate, rounded=rounded
                 )
     built = {
-        "dense": models.rival(),
+        "dense": models.baseline(),
         f"dense{TRAINED}": trained_dense(place / "dense"),
         "slim": steps.model(),
         f"slim{CONTROL}": trained_slim(place / "control"),

@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 import attention_calls as calls
-import rivals
+import packages
 from attention_calls import Job
 from machine_limits import limits
 from sparing.core.catalogue import mechanism_class
@@ -35,7 +35,7 @@ SECONDS = {
     "training": {1024: 4.0, 4096: 12.0},
     "padded": {1024: 5.0, 4096: 18.0},
     "causal": {1024: 3.0, 4096: 8.0},
-    "rival": {512: 3.0, 1024: 6.0, 4096: 24.0},
+    "package": {512: 3.0, 1024: 6.0, 4096: 24.0},
     "compiled": {512: 8.0, 1024: 12.0, 4096: 20.0, 16384: 20.0},
     "compiled-training": {1024: 14.0, 4096: 24.0},
 }
@@ -100,19 +100,19 @@ def plan(setup: Setup, arms: Sequence[str]) -> list[Cell]:
             cells.append(latency_cell(setup, arm, mode, tokens))
         cells += compiled_cells(setup, arm)
     if setup.device == "cpu":
-        cells += [rival_cell(setup, name, tokens) for name, tokens in _rivals(arms)]
+        cells += [package_cell(setup, name, tokens) for name, tokens in _packages(arms)]
     for arm in arms:
         lengths = dict.fromkeys(n for _, n in sizes(arm, setup.device) if n >= SHORTEST_MEMORY)
         cells += [memory_cell(setup, arm, tokens) for tokens in lengths]
     if setup.device == "cpu":
-        cells += [rival_memory_cell(name, tokens) for name, tokens in _rivals(arms)]
+        cells += [package_memory_cell(name, tokens) for name, tokens in _packages(arms)]
     return cells
 
 
-def _rivals(arms: Sequence[str]) -> list[tuple[str, int]]:
-    """Each rival of an arm that exists, at each length."""
-    known = [name for name, rival in rivals.RIVALS.items() if rival.ours in arms]
-    return [(name, tokens) for name in known for tokens in SECONDS["rival"]]
+def _packages(arms: Sequence[str]) -> list[tuple[str, int]]:
+    """Every package beside one of these arms, at every length."""
+    known = [name for name, form in packages.PACKAGES.items() if form.mechanism in arms]
+    return [(name, tokens) for name in known for tokens in SECONDS["package"]]
 
 
 def limits_cell(setup: Setup, count: int) -> Cell:
@@ -252,18 +252,18 @@ def latency_records(samples_ms: Sequence[float], labels: dict[str, Label]) -> li
 
 
 def ratio_records(
-    ours: Sequence[float],
-    theirs: Sequence[float],
+    candidate: Sequence[float],
+    baseline: Sequence[float],
     ratio_name: str,
     speedup_name: str,
     labels: dict[str, Label],
 ) -> list[Record]:
-    """Our time over theirs with its interval, and the inverse with its quartiles over rounds."""
-    ratio = median_ratio(ours, theirs)
+    """The ratio of times with its interval, and its inverse with its quartiles over rounds."""
+    ratio = median_ratio(candidate, baseline)
     records = [
         Record(ratio_name, ratio.value, "ratio", "measured", labels, ratio.interval, ratio.count)
     ]
-    gains = np.asarray(theirs) / np.asarray(ours)
+    gains = np.asarray(baseline) / np.asarray(candidate)
     for percent in (25, 50, 75):
         own = {**labels, "statistic": f"p{percent}"}
         value = float(np.percentile(gains, percent))
@@ -286,42 +286,42 @@ def modelled(setup: Setup, job: Job) -> list[Record]:
     ]
 
 
-def rival_cell(setup: Setup, name: str, tokens: int) -> Cell:
-    """Softmax, ours and theirs, as cores and as modules, all in turns."""
-    rival = rivals.RIVALS[name]
+def package_cell(setup: Setup, name: str, tokens: int) -> Cell:
+    """Softmax, sparing's and the package's form, as cores and as modules, all in turns."""
+    form = packages.PACKAGES[name]
 
     def work(seconds: float) -> list[Record]:
-        if rival.missing():
-            raise Unsupported(rival.missing())
+        if form.missing():
+            raise Unsupported(form.missing())
         records = []
-        for scope in rivals.SCOPES:
-            built = {side: rivals.call_of(name, side, scope, tokens) for side in rivals.SIDES}
-            found = take_turns(built, "rival", seconds / 2, setup)
-            records += _rival_records(name, scope, tokens, found)
+        for scope in packages.SCOPES:
+            built = {side: packages.call_of(name, side, scope, tokens) for side in packages.SIDES}
+            found = take_turns(built, "package", seconds / 2, setup)
+            records += _package_records(name, scope, tokens, found)
         return records
 
-    return Cell(f"rival/{name}/{tokens}", work, SECONDS["rival"][tokens])
+    return Cell(f"package/{name}/{tokens}", work, SECONDS["package"][tokens])
 
 
-def _rival_labels(name: str, scope: str, tokens: int) -> dict[str, Label]:
-    rival = rivals.RIVALS[name]
+def _package_labels(name: str, scope: str, tokens: int) -> dict[str, Label]:
+    form = packages.PACKAGES[name]
     return {
-        "rival": name,
-        "arm": rival.ours,
-        "package": f"{rival.package} {rival.version}",
+        "case": name,
+        "arm": form.mechanism,
+        "package": f"{form.package} {form.version}",
         "scope": scope,
         "tokens": tokens,
-        "mode": "rival",
+        "mode": "package",
     }
 
 
-def _rival_records(
+def _package_records(
     name: str, scope: str, tokens: int, found: dict[str, PairedLatency]
 ) -> list[Record]:
-    labels = _rival_labels(name, scope, tokens)
+    labels = _package_labels(name, scope, tokens)
     samples = {side: found[side].samples_ms for side in found}
     records = []
-    for side in rivals.SIDES:
+    for side in packages.SIDES:
         records += latency_records(samples[side], {**labels, "side": side})
         if side != BASELINE:
             own = {**labels, "side": side}
@@ -329,7 +329,7 @@ def _rival_records(
                 samples[side], samples[BASELINE], "latency_ratio", "speedup", own
             )
     return records + ratio_records(
-        samples["ours"], samples["theirs"], "rival_ratio", "rival_speedup", labels
+        samples["sparing"], samples["package"], "package_ratio", "package_speedup", labels
     )
 
 
@@ -358,24 +358,24 @@ def memory_cell(setup: Setup, arm: str, tokens: int) -> Cell:
     return Cell(f"memory/{arm}/{tokens}", work, PROCESS_S * len(modes))
 
 
-def rival_memory_cell(name: str, tokens: int) -> Cell:
-    """Peak memory of ours, theirs and softmax, as cores and modules."""
-    rival = rivals.RIVALS[name]
-    places = [(side, scope) for scope in rivals.SCOPES for side in rivals.SIDES]
+def package_memory_cell(name: str, tokens: int) -> Cell:
+    """Peak memory of softmax, sparing's and the package's form, as cores and modules."""
+    form = packages.PACKAGES[name]
+    places = [(side, scope) for scope in packages.SCOPES for side in packages.SIDES]
 
     def one(place: tuple[str, str]) -> Record:
         side, scope = place
         arguments = {"name": name, "side": side, "scope": scope, "tokens": tokens}
-        peak = peak_memory("rivals:call_of", arguments, threads=1, timeout_s=LONGEST_CALL_S)
-        labels = {**_rival_labels(name, scope, tokens), "side": side}
+        peak = peak_memory("packages:call_of", arguments, threads=1, timeout_s=LONGEST_CALL_S)
+        labels = {**_package_labels(name, scope, tokens), "side": side}
         return Record("peak_bytes", peak.bytes, "bytes", peak.obtained, labels)
 
     def work(_: float) -> list[Record]:
-        if rival.missing():
-            raise Unsupported(rival.missing())
+        if form.missing():
+            raise Unsupported(form.missing())
         return in_pairs(one, places, "cpu")
 
-    return Cell(f"rival-memory/{name}/{tokens}", work, PROCESS_S * len(places))
+    return Cell(f"package-memory/{name}/{tokens}", work, PROCESS_S * len(places))
 
 
 def in_pairs(one: Callable, places: Sequence, device: str) -> list[Record]:

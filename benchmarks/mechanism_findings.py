@@ -105,23 +105,23 @@ class Findings:
             return None
         return 1e3 * max(flops / product, traffic / copy) / time_ms  # type: ignore[operator]
 
-    def rival_speedup(self, rival: str, scope: str, tokens: int) -> Spread | None:
-        """How many times as fast ours is as theirs."""
-        return self.spread("rival_speedup", "rival/", rival=rival, scope=scope, tokens=tokens)
+    def package_speedup(self, case: str, scope: str, tokens: int) -> Spread | None:
+        """How many times as fast sparing's form is as the package's."""
+        return self.spread("package_speedup", "package/", case=case, scope=scope, tokens=tokens)
 
-    def rival_peak_ratio(self, rival: str, scope: str, tokens: int) -> float | None:
-        """Our peak memory over theirs."""
-        labels: dict[str, Label] = {"rival": rival, "scope": scope, "tokens": tokens}
-        ours, theirs = (
-            self.find("peak_bytes", "rival-memory/", side=side, **labels)
-            for side in ("ours", "theirs")
+    def package_peak_ratio(self, case: str, scope: str, tokens: int) -> float | None:
+        """Peak memory of sparing's form over the package's."""
+        labels: dict[str, Label] = {"case": case, "scope": scope, "tokens": tokens}
+        candidate, package = (
+            self.find("peak_bytes", "package-memory/", side=side, **labels)
+            for side in ("sparing", "package")
         )
-        return ours / theirs if ours is not None and theirs else None
+        return candidate / package if candidate is not None and package else None
 
-    def package(self, rival: str) -> str:
+    def package(self, case: str) -> str:
         """The package that was measured, with its version."""
-        for record in self._by_name.get("rival_ratio", []):
-            if record.labels.get("rival") == rival:
+        for record in self._by_name.get("package_ratio", []):
+            if record.labels.get("case") == case:
                 return str(record.labels["package"])
         return ""
 

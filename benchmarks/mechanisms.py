@@ -6,9 +6,9 @@ The attention core alone, 12 heads of 64, float32, random inputs, batch 1 unless
 with ``softmax``: forward without gradients at 64 to 16,384 tokens on one thread; causal; padded (a
 batch of four with mixed lengths); forward and backward on two threads; 65,536 tokens, without a
 partner, for what grows linearly. What grows quadratically runs on one head where twelve would take
-minutes, and is multiplied by twelve; records say so (``heads``, ``scaled``). Rivals are measured as
-whole modules and as cores (see rivals.py). Peak memory is what one call adds, each in a fresh
-process. What gains by ``sparing.compiled`` is measured beside its plain form.
+minutes, and is multiplied by twelve; records say so (``heads``, ``scaled``). Other packages are
+measured as whole modules and as cores (see packages.py). Peak memory is what one call adds, each in
+a fresh process. What gains by ``sparing.compiled`` is measured beside its plain form.
 
 About 45 minutes on two cores, scaled by ``--budget-minutes``. Finished cells stay in the output
 folder: the same command goes on after any interruption, and ``--only`` with ``--overwrite``
@@ -114,7 +114,7 @@ def pin() -> None:
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="+", default=[], help="linear, rival, forward/*/512")
+    parser.add_argument("--only", nargs="+", default=[], help="linear, package, forward/*/512")
     parser.add_argument("--lengths", nargs="+", type=int, default=[], help="only these tokens")
     parser.add_argument("--budget-minutes", type=float, default=45.0, help="for all cells together")
     parser.add_argument("--stop-minutes", type=float, default=60.0, help="no cell begins later")

@@ -21,10 +21,10 @@ from transformers import BertConfig, BertForSequenceClassification
 import sparing
 from sparing.core.errors import SparingError
 from sparing.core.record import Record
+from sparing.export.dense import compiled_segment, dense_segment
 from sparing.export.engine import Chain
 from sparing.export.folder import export_chain
 from sparing.export.onnx import export_onnx
-from sparing.export.rivals import compiled_segment, dense_segment
 from sparing.layers.plan import LayerSizes, Plan, full_plan, narrowed
 from sparing.slim.engines import packed
 from sparing.transfer.adaptive import AdaptiveClassifier

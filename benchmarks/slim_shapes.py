@@ -4,7 +4,7 @@
 
 Models of MiniLM's and BERT-base's shape with random weights and interpolated positions, one thread,
 float32. Each plan, in PyTorch and in ONNX Runtime, takes turns with the dense model in PyTorch
-(fused attention), ``torch.compile`` and ONNX Runtime; the fastest of these three is the rival.
+(fused attention), ``torch.compile`` and ONNX Runtime; the fastest of these three is the baseline.
 Random weights say nothing about early exits, so the exit rates of each layer are given: they are
 those of the committed runs on SST-2 and MRPC ("exit_rate"). Then the
 memory of a batch of 8 texts of 512 tokens, each form in a process of its own, and the time of a
@@ -125,18 +125,18 @@ def speed(forms: Forms, batch: int, tokens: int, rounds: int) -> list[Record]:
 
 
 def speed_records(rows: Samples, shape: dict[str, Label]) -> list[Record]:
-    """Median times and paired ratios; the rival is the dense form with the lowest median."""
+    """Median times and paired ratios; the baseline is the dense form with the lowest median."""
     dense = [form for form in rows if form.startswith(f"{DENSE}|")]
-    rival = min(dense, key=lambda form: float(np.median(rows[form])))
+    baseline = min(dense, key=lambda form: float(np.median(rows[form])))
     records = []
     for form, samples in rows.items():
         arm, engine = form.split("|")
         labels: dict[str, Label] = {**shape, "arm": arm, "engine": engine}
         value, count = float(np.median(samples)), len(samples)
         records.append(Record("latency_ms", value, "ms", "measured", labels, count=count))
-        if form != rival:
-            ratio = median_ratio(rows[rival].tolist(), samples.tolist())
-            own = {**labels, "over": rival.split("|")[1]}
+        if form != baseline:
+            ratio = median_ratio(rows[baseline].tolist(), samples.tolist())
+            own = {**labels, "over": baseline.split("|")[1]}
             records.append(
                 Record("speed_up", ratio.value, "ratio", "measured", own, ratio.interval, count)
             )

@@ -70,13 +70,13 @@ def speed_table(records: Sequence[Record], of: Mapping[str, object]) -> str:
     rows = []
     for r in times:
         form = (r.labels["arm"], r.labels["engine"])
-        rival = form not in ratios
+        baseline = form not in ratios
         latency = f"{r.value:.3g}"
         cells = [
             str(form[0]),
             ENGINES[str(form[1])],
-            f"**{latency}**" if rival else latency,
-            "1" if rival else ranged(ratios[form]),
+            f"**{latency}**" if baseline else latency,
+            "1" if baseline else ranged(ratios[form]),
             f"{100 * flops[form[0]] / flops[DENSE]:.0f} %",
         ]
         rows.append(cells)

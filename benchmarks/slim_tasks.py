@@ -2,12 +2,12 @@
 
     python benchmarks/slim_tasks.py --model PATH --tasks sst2,mrpc,imdb --seeds 0,1,2
 
-Each (task, seed) is a run of ``sparing slim`` in its own folder, with the dense rival trained on
-as long as ours is distilled, plans chosen on the dev set where there is one, and accuracy judged
-on the whole labelled test set, example by example. What is finished is read back, so that the
-whole may be run in pieces, also by several processes. Data comes from SPARING_DATA; ``cr`` and
+Each (task, seed) is a run of ``sparing slim`` in its own folder, with the dense baseline trained
+on as long as slim is distilled, plans chosen on the dev set if there is one, and accuracy measured
+on the whole labelled test set. Finished runs are read back, so several processes may share the
+work. Data comes from SPARING_DATA; ``cr`` and
 ``mpqa`` (Hu and Liu, 2004; Wiebe et al., 2005) have no published split: three fifths of their
-texts, each once, are trained on, a fifth chooses, a fifth judges, in every run the same. Training
+texts, each once, are trained on, a fifth chooses, a fifth tests, in every run the same. Training
 is in bfloat16 where the processor multiplies in it (AVX512-BF16, AMX): on one thread of such a
 server expect an hour for each run of sst2 or mrpc, less for cr and mpqa, four hours for imdb, on
 another one about twice that. What it ends with is of ``slim_pool.py``.
@@ -37,20 +37,20 @@ TASKS: dict[str, dict[str, Any]] = {
         "choose_on": "dev",
         "dense_epochs": 2,
         "epochs": 2,
-        "polish_epochs": 3,
+        "fixed_width_epochs": 3,
     },
     "mrpc": {
         "task_options": {"test": "labelled"},
         "choose_on": "dev",
         "dense_epochs": 4,
         "epochs": 4,
-        "polish_epochs": 5,
+        "fixed_width_epochs": 5,
     },
     "imdb": {
         "task_options": {"max_tokens": 512, "examples": 6000, "held_out": 4000},
         "dense_epochs": 2,
         "epochs": 2,
-        "polish_epochs": 2,
+        "fixed_width_epochs": 2,
         "batch_size": 16,
         # around the half of the arithmetic that 1.8 times the speed asks for
         "widths": (1.0, 5 / 6, 2 / 3),
@@ -60,8 +60,8 @@ TASKS: dict[str, dict[str, Any]] = {
         "rounds": 2,
         "attention_dropout": False,
     },
-    "cr": {"dense_epochs": 4, "epochs": 8, "polish_epochs": 8},
-    "mpqa": {"dense_epochs": 3, "epochs": 4, "polish_epochs": 4},
+    "cr": {"dense_epochs": 4, "epochs": 8, "fixed_width_epochs": 8},
+    "mpqa": {"dense_epochs": 3, "epochs": 4, "fixed_width_epochs": 4},
 }
 SENTENCES = {"cr": "custrev.all", "mpqa": "mpqa.all"}
 LINES = tables.Table(("text",), "label", names=("label", "text"), separator=" ", encoding="latin-1")
@@ -133,7 +133,10 @@ def main() -> None:
     parser.add_argument("--tasks", default="sst2,mrpc,imdb", help="separated by commas")
     parser.add_argument("--seeds", default="0,1,2", help="separated by commas")
     parser.add_argument(
-        "--speed", type=float, default=1.8, help="the speed to aim for; polishing goes beyond it"
+        "--speed",
+        type=float,
+        default=1.8,
+        help="the speed to aim for; fine-tuning at fixed width goes beyond it",
     )
     parser.add_argument("--output-dir", type=Path, default=Path("runs/slim-tasks"))
     given = parser.parse_args()

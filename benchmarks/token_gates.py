@@ -111,7 +111,7 @@ class Work:
         place = self.folder / f"{name}-{seed}"
         train(model, self.task, recipe, output_dir=place, objective=loss)
 
-    def judged(self, model: AdaptiveClassifier, plan: Plan) -> tuple[float, float]:
+    def score_and_cost(self, model: AdaptiveClassifier, plan: Plan) -> tuple[float, float]:
         """Executed arithmetic as a share of the dense model's, and the score, on test."""
         test = self.task.test
         logits = torch.zeros(len(test), self.task.classes)
@@ -135,7 +135,7 @@ def received_points(work: Work, seed: int) -> Iterator[Point]:
     work.train(model, loss, RECEIVED, seed)
     for share in SHARES:
         plan = replace(full_plan(model.encoder.sizes), tokens_kept=share, tokens_after=AFTER)
-        yield Point(RECEIVED, seed, share, *work.judged(model, plan))
+        yield Point(RECEIVED, seed, share, *work.score_and_cost(model, plan))
 
 
 def random_points(work: Work, seed: int) -> Iterator[Point]:
@@ -149,7 +149,7 @@ def random_points(work: Work, seed: int) -> Iterator[Point]:
     torch.manual_seed(seed)
     for share in SHARES:
         model.encoder.gates[str(AFTER)].share.fill_(share)
-        yield Point(RANDOM, seed, share, *work.judged(model, plan))
+        yield Point(RANDOM, seed, share, *work.score_and_cost(model, plan))
 
 
 def learned_points(work: Work, kind: str, seed: int, weights: Sequence[float]) -> Iterator[Point]:
@@ -165,7 +165,7 @@ def learned_points(work: Work, kind: str, seed: int, weights: Sequence[float]) -
         draw = replace(WHOLE, gated=True, gate_weight=weight, soft_steps=soft)
         loss = ElasticLoss(dense, FOLLOW, draw, seed)
         replace(work, recipe=own).train(model, loss, f"{kind}-{weight:g}", seed)
-        yield Point(kind, seed, weight, *work.judged(model, plan))
+        yield Point(kind, seed, weight, *work.score_and_cost(model, plan))
 
 
 def gain(point: Point, received: Sequence[Point]) -> float | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from mechanism_findings import Findings, newest, read
 from mechanism_pages import Pages, crossover, source_line
 from mechanisms_summary import by_family
+from packages import PACKAGES, SCOPES
 from page_parts import DASH, TIMES, Row, number, share, spread, table
-from rivals import RIVALS, SCOPES
 from sparing.report.markdown import escape
 
 LENGTHS = (512, 1024, 4096, 16384)
@@ -110,15 +110,15 @@ def _modes(findings: Findings, names: list[str]) -> str:
 
 
 def _packages(findings: Findings) -> str:
-    """Each package beside ours, module against module and core against core."""
+    """Every package beside sparing's form, module against module and core against core."""
     heads = ["Package", "Against", "Setting", "What", *(f"{n:,}" for n in LENGTHS[:3]), "Memory"]
     rows: list[Row] = []
-    for name, rival in RIVALS.items():
+    for name, form in PACKAGES.items():
         for scope in SCOPES:
-            cells = [spread(findings.rival_speedup(name, scope, n)) for n in LENGTHS[:3]]
+            cells = [spread(findings.package_speedup(name, scope, n)) for n in LENGTHS[:3]]
             if set(cells) != {DASH}:
-                memory = number(findings.rival_peak_ratio(name, scope, 4096), TIMES)
-                known = [findings.package(name), _link(rival.ours), escape(rival.note), scope]
+                memory = number(findings.package_peak_ratio(name, scope, 4096), TIMES)
+                known = [findings.package(name), _link(form.mechanism), escape(form.note), scope]
                 rows.append([*known, *cells, memory])
     return table(heads, rows) if rows else ""
 

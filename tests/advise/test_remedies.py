@@ -103,7 +103,7 @@ def test_an_export_that_fails_is_a_reason_and_no_error(monkeypatch):
     def refuse(*_, **__):
         raise Unsupported("this operator has no ONNX form")
 
-    monkeypatch.setattr(engines, "dense_rivals", refuse)
+    monkeypatch.setattr(engines, "dense_chains", refuse)
     found, records = measure_engines(open_subject(build("bert")), None, 16, 1, **TIMING)
     assert (found.obstacle, records) == ("this operator has no ONNX form", [])
 
@@ -142,7 +142,7 @@ def test_a_full_disk_is_a_reason_and_loses_nothing(monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(engines, "dense_rivals", full)
+    monkeypatch.setattr(engines, "dense_chains", full)
     found, records = measure_engines(open_subject(build("bert")), None, 16, 1, **TIMING)
     assert "No space left on device" in found.obstacle
     assert records == []

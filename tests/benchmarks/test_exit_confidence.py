@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from benchmarks.exit_confidence import Judge, at_cost, interval
+from benchmarks.exit_confidence import Reference, at_cost, interval
 
 from sparing.layers.plan import Plan
 from sparing.slim.search.exits import Outcomes, decide
@@ -40,9 +40,9 @@ def test_costs_are_met_from_below_with_the_highest_threshold(found):
 
 
 def test_kinds_are_compared_input_by_input(found):
-    judge = Judge(found.logits[1].argmax(-1), found.labels, 200.0)
+    reference = Reference(found.logits[1].argmax(-1), found.labels, 200.0)
     base, own = decide(found), at_cost(found, "softmax", 170.0)
-    row = judge.rows("learned", 0.5, [own, base], base)
+    row = reference.rows("learned", 0.5, [own, base], base)
     left = float((own.layers == 1).double().mean())
     assert row.differs == row.differs_gain == pytest.approx(left / 2)
     assert row.accuracy == row.accuracy_gain == pytest.approx(left / 2)

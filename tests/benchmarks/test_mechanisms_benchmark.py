@@ -88,7 +88,7 @@ def test_every_mode_can_be_called(mode):
 
 def test_cells_are_chosen_by_part_pattern_or_length():
     command = importlib.import_module("mechanisms")
-    keys = ("forward/linear/64", "forward/window/512", "rival/window/512")
+    keys = ("forward/linear/64", "forward/window/512", "package/window/512")
     cells = [command.Cell(key, lambda _: [], 1.0) for key in keys]
 
     def named(*only, lengths=()):
@@ -122,17 +122,17 @@ def test_compiled_forms_are_measured_where_they_gain():
     assert keys("window") == set()
 
 
-def test_our_side_of_each_rival_can_be_built():
-    rivals = importlib.import_module("rivals")
+def test_sparings_form_beside_every_package_can_be_built():
+    packages = importlib.import_module("packages")
     known = Folder("sparing.mechanisms", "mechanism").names()
-    for rival in rivals.RIVALS.values():
-        assert rival.ours in known
-        mechanism(rival.ours, Heads(2, 8, width=16, tokens=64), **rival.options)
+    for form in packages.PACKAGES.values():
+        assert form.mechanism in known
+        mechanism(form.mechanism, Heads(2, 8, width=16, tokens=64), **form.options)
 
 
 def test_both_sides_read_and_write_the_same_shape():
-    rivals = importlib.import_module("rivals")
-    for scope in rivals.SCOPES:
-        for side in rivals.SIDES:
-            found = rivals.call_of("longformer", side, scope, 512, width=128)()
+    packages = importlib.import_module("packages")
+    for scope in packages.SCOPES:
+        for side in packages.SIDES:
+            found = packages.call_of("longformer", side, scope, 512, width=128)()
             assert found.shape == (1, 512, 128)

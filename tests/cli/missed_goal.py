@@ -22,10 +22,10 @@ BUDGETS = {"quick": Options()}
 
 def prepare(options, folder, data):
     goal = Goal("accuracy", 0.9, "share", required=True)
-    judged = goal.judge(options.value, (options.value - 0.1, options.value + 0.1))
+    decided = goal.judge(options.value, (options.value - 0.1, options.value + 0.1))
     config = base_config(__name__, {}) | {"name": "missed", "arms": ["a"], "baseline": "a"}
     look = Cell("look", lambda: [Record("looked", 1.0, "", "measured")])
-    return Experiment(__name__, config, lambda run: [look], lambda records: [judged])
+    return Experiment(__name__, config, lambda run: [look], lambda records: [decided])
 
 
 STUDY = Study(__name__, __name__, "sparing.compare.page.build")

@@ -23,7 +23,7 @@ def rows(place, words=("good", "bad"), count=60):
     return place
 
 
-def test_a_model_with_words_of_its_own_is_judged_on_no_others(command, tmp_path):
+def test_a_model_with_words_of_its_own_is_evaluated_on_no_others(command, tmp_path):
     run = tmp_path / "run"
     ended = command("train", rows(tmp_path / "a.csv"), *TINY, "--output-dir", run)
     assert ended.code == 0, ended.err

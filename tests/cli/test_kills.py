@@ -235,5 +235,11 @@ def test_thirty_kills_of_a_comparison(tmp_path):
 @pytest.mark.slow
 def test_ten_kills_of_a_slimming(tmp_path):
     kills = int(os.environ.get("SPARING_TEST_KILLS", "10"))
-    names = ("dense_score", "frontier_score", "chosen_plan", "polished_plan", "polished_score")
+    names = (
+        "dense_score",
+        "frontier_score",
+        "chosen_plan",
+        "fixed_width_plan",
+        "fixed_width_score",
+    )
     _compared(SMALL_SLIM, tmp_path, kills, names)

@@ -34,9 +34,9 @@ def test_it_removes_heads_says_what_that_did_and_saves(command, dense, tmp_path)
     pruned = sparing.load(place)
     assert sum(len(block.remaining) for block in find_blocks(pruned)) == found["heads"] // 2
     assert (dense / "model.safetensors").read_bytes() == before
-    judged = command("evaluate", place, *TASK[:4], "--json").json
+    evaluated = command("evaluate", place, *TASK[:4], "--json").json
     after = found["scores"]["accuracy"]["after"]
-    assert judged["scores"]["accuracy"]["value"] == pytest.approx(after)
+    assert evaluated["scores"]["accuracy"]["value"] == pytest.approx(after)
 
 
 def test_it_prints_lines_for_a_person(command, dense, tmp_path):

@@ -27,12 +27,12 @@ def test_a_path_is_a_task_wherever_one_is_named(command, reviews, tmp_path):
     ended = command("train", reviews, *arguments)
     assert ended.code == 0, ended.err
     assert "test: 8 rows cut from the training file" in ended.out
-    judged = command("evaluate", place, "--task", reviews, "--json").json
-    assert judged["task"] == "reviews"
-    assert (judged["metric"], judged["chance"]) == ("accuracy", 0.5)
-    assert judged["accuracy"] == judged["scores"]["accuracy"]
-    low, high = judged["scores"]["matthews"]["interval"]
-    assert low <= judged["scores"]["matthews"]["value"] <= high
+    evaluated = command("evaluate", place, "--task", reviews, "--json").json
+    assert evaluated["task"] == "reviews"
+    assert (evaluated["metric"], evaluated["chance"]) == ("accuracy", 0.5)
+    assert evaluated["accuracy"] == evaluated["scores"]["accuracy"]
+    low, high = evaluated["scores"]["matthews"]["interval"]
+    assert low <= evaluated["scores"]["matthews"]["value"] <= high
 
 
 def test_numbers_have_their_own_metrics(command, reviews, tmp_path):
@@ -46,9 +46,9 @@ def test_numbers_have_their_own_metrics(command, reviews, tmp_path):
     assert shown.code == 0, shown.err
     assert "pearson" in shown.out
     assert "right" not in shown.out
-    judged = command("evaluate", place, "--task", reviews, "--json").json
-    assert judged["accuracy"] is None
-    assert list(judged["scores"]) == ["pearson", "spearman"]
+    evaluated = command("evaluate", place, "--task", reviews, "--json").json
+    assert evaluated["accuracy"] is None
+    assert list(evaluated["scores"]) == ["pearson", "spearman"]
 
 
 def test_what_is_wrong_with_ones_own_file_is_one_line(command, reviews, tmp_path):
@@ -81,7 +81,7 @@ def test_facts_of_all_tasks(command):
     assert command("list", "--facts").code == 2
 
 
-def test_answers_in_passages_are_trained_and_judged(command, tmp_path):
+def test_answers_in_passages_are_trained_and_evaluated(command, tmp_path):
     write_questions(tmp_path / "squad", 14)
     words = save_tokenizer(tmp_path / "tokenizer")
     given = [f"tokenizer={words}", "max_tokens=90", "stride=15", "test_examples=6"]
@@ -92,13 +92,13 @@ def test_answers_in_passages_are_trained_and_judged(command, tmp_path):
         *("--mechanism", "window", "--set", "options.radius=8", "--output-dir", place, "--json"),
     )
     outcome = ended.json
-    judged = command("evaluate", place, "--task", "squad", *data, "--json").json
-    assert list(judged["scores"]) == ["token_f1", "exact_match"]
-    assert judged["scores"]["token_f1"]["value"] == outcome["score"]["mean"]
-    for score in judged["scores"].values():
+    evaluated = command("evaluate", place, "--task", "squad", *data, "--json").json
+    assert list(evaluated["scores"]) == ["token_f1", "exact_match"]
+    assert evaluated["scores"]["token_f1"]["value"] == outcome["score"]["mean"]
+    for score in evaluated["scores"].values():
         low, high = score["interval"]
         assert low <= score["value"] <= high
-    assert "test holds 6 of 9 dev questions" in judged["notes"][-1]
+    assert "test holds 6 of 9 dev questions" in evaluated["notes"][-1]
     assert "of 6 right" in command("evaluate", place, "--task", "squad", *data).out
 
 
@@ -110,9 +110,9 @@ def test_what_is_taken_of_a_file_is_printed_before_anything_runs(command, review
     trained = command("train", reviews, "--epochs", 1, *SMALL, "--output-dir", run)
     assert taken in trained.err.splitlines()[0]
     assert trained.err.count(taken) == 1
-    judged = command("evaluate", run, "--json")
-    assert taken in judged.err
-    assert judged.json["task"] == "reviews"
+    evaluated = command("evaluate", run, "--json")
+    assert taken in evaluated.err
+    assert evaluated.json["task"] == "reviews"
 
 
 def test_messages_give_options_in_the_form_of_the_verb(command, reviews, tmp_path):

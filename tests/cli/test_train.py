@@ -24,13 +24,13 @@ def test_the_result_is_a_model_that_opens(command, trained):
     assert type(model).__name__ == "ViTForImageClassification"
     assert model.config.sparing["swap"][0]["mechanism"] == "window"
     outcome = json.loads((trained / "training" / "outcome.json").read_text())
-    judged = command("evaluate", trained, "--json").json  # on the task it was trained for
-    assert judged["task"] == "digits"
-    assert judged["accuracy"]["value"] == outcome["seeds"][0]["accuracy"]
-    assert judged["accuracy"]["count"] == 360
-    low, high = judged["accuracy"]["interval"]
-    assert low < judged["accuracy"]["value"] < high
-    assert judged["task_options"] == {"patch_size": 4}, "taken from the training"
+    evaluated = command("evaluate", trained, "--json").json  # on the task it was trained for
+    assert evaluated["task"] == "digits"
+    assert evaluated["accuracy"]["value"] == outcome["seeds"][0]["accuracy"]
+    assert evaluated["accuracy"]["count"] == 360
+    low, high = evaluated["accuracy"]["interval"]
+    assert low < evaluated["accuracy"]["value"] < high
+    assert evaluated["task_options"] == {"patch_size": 4}, "taken from the training"
 
 
 def test_the_same_command_reads_a_finished_run_back(command, trained):
@@ -65,8 +65,8 @@ def test_several_seeds_have_a_folder_each_and_a_mean(command, tmp_path):
         sparing.load(tmp_path / "run" / f"seed-{seed}")
     shown = command(*arguments)
     assert "mean of 2 seeds" in shown.out
-    judged = command("evaluate", tmp_path / "run" / "seed-3", "--task", "digits", "--json")
-    assert judged.json["accuracy"]["value"] == values[1]
+    evaluated = command("evaluate", tmp_path / "run" / "seed-3", "--task", "digits", "--json")
+    assert evaluated.json["accuracy"]["value"] == values[1]
 
 
 def test_the_same_command_on_another_model_is_another_training(command, tmp_path):
@@ -190,9 +190,9 @@ def test_a_run_knows_its_own_tokenizer_wherever_it_is_read(
     ended = command("train", rows, "--model", base, *TEXTS, "--output-dir", tmp_path / "run")
     assert ended.code == 0, ended.err
     shutil.rmtree(base)
-    judged = command("evaluate", tmp_path / "run", "--json").json
-    assert judged["accuracy"]["count"] == 12
-    assert not any("changed" in note for note in judged["notes"])
+    evaluated = command("evaluate", tmp_path / "run", "--json").json
+    assert evaluated["accuracy"]["count"] == 12
+    assert not any("changed" in note for note in evaluated["notes"])
 
 
 def test_mended_data_is_not_answered_by_the_old_model(command, bert, tmp_path):
@@ -202,8 +202,8 @@ def test_mended_data_is_not_answered_by_the_old_model(command, bert, tmp_path):
     rows.write_text(rows.read_text().replace("film 7,1", "film 7,0"))
     ended = command(*given)
     assert (ended.code, "the files of rows have changed since" in ended.err) == (2, True)
-    judged = command("evaluate", tmp_path / "run", "--json").json
-    assert any("the data has changed since" in note for note in judged["notes"])
+    evaluated = command("evaluate", tmp_path / "run", "--json").json
+    assert any("the data has changed since" in note for note in evaluated["notes"])
 
 
 def test_overwriting_leaves_nothing_of_the_training_before(command, tmp_path):

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from sparing.core.processor import int8_sums_overflow
+from sparing.export.dense import dense_segment
 from sparing.export.engine import Chain
 from sparing.export.folder import export_chain
 from sparing.export.int8 import Int8Settings, logit_shift, quantise
 from sparing.export.onnx import export_onnx
-from sparing.export.rivals import dense_segment
 from sparing.layers.plan import narrowed
 from sparing.train.quantised import Int8Rules, imitating_int8
 from sparing.transfer.adaptive import adapt

@@ -21,8 +21,8 @@ def test_compare_and_slim_have_texts():
 
 
 def test_a_word_and_its_meaning_are_filled_in():
-    words = dict(Prose("sparing.compare.page").pairs("words", dense="the rival"))
-    assert "the rival's time" in words["faster, slower"]
+    words = dict(Prose("sparing.compare.page").pairs("words", dense="the baseline"))
+    assert "the baseline's time" in words["faster, slower"]
 
 
 PACKAGE = """

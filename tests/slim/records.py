@@ -20,7 +20,7 @@ SIZES = [LayerSizes(12, 32, 32, 1536)] * 6
 CELLS = (
     "dense",
     "distil",
-    "rival",
+    "baseline",
     "survey",
     "choose",
     "calibrate",
@@ -86,7 +86,7 @@ def slim_config(**changes: object) -> dict[str, object]:
 
 
 def goals(story: Story | None = None) -> list[dict[str, object]]:
-    """The goals as the study judges them."""
+    """The goals as the study decides them."""
     story = story or Story()
     return [
         _goal("speed over the fastest dense form, batch 1", 2.0, "ratio", _speeds(story)),

@@ -30,8 +30,8 @@ def timed(arm, engine, mean, speed=None, batch=1):
     return records
 
 
-def scored(arm, metric, score, gap=None, *, judged):
-    labels = {"arm": arm, "metric": metric, "split": "test", "judged": judged}
+def scored(arm, metric, score, gap=None, *, primary):
+    labels = {"arm": arm, "metric": metric, "split": "test", "primary": primary}
     records = [Record("whole_score", score, "score", "measured", labels, count=1797)]
     if gap is not None:
         ends = (gap - 0.01, gap + 0.01)
@@ -63,10 +63,10 @@ CELLS = {
         Record("int8_disagreement_bound", 0.0517, "share", "measured", BOUND, count=400),
     ],
     "answers": [
-        *scored("dense", "matthews", 0.9, judged=True),
-        *scored("dense", "accuracy", 0.95, judged=False),
-        *scored("slim", "matthews", 0.885, -0.015, judged=True),
-        *scored("slim", "accuracy", 0.94, -0.01, judged=False),
+        *scored("dense", "matthews", 0.9, primary=True),
+        *scored("dense", "accuracy", 0.95, primary=False),
+        *scored("slim", "matthews", 0.885, -0.015, primary=True),
+        *scored("slim", "accuracy", 0.94, -0.01, primary=False),
     ],
 }
 

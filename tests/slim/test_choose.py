@@ -33,8 +33,8 @@ def surveyed(layers, good, beaten):
 def chosen(monkeypatch, tmp_path):
     """Records by name and depth, each plan as fast as its FLOPs say."""
 
-    def choose(good, speed=1.5, polish_epochs=0, beaten=(), depths=tuple(SHARES)):
-        options = Options(speed=speed, polish_epochs=polish_epochs)
+    def choose(good, speed=1.5, fixed_width_epochs=0, beaten=(), depths=tuple(SHARES)):
+        options = Options(speed=speed, fixed_width_epochs=fixed_width_epochs)
         steps = steps_of(options, load_task("digits", patch_size=4), tmp_path)
         write_state(tmp_path, State(tuple(surveyed(n, good, beaten) for n in depths)))
         monkeypatch.setattr(type(steps.models), "baseline", lambda _: None)
@@ -52,22 +52,24 @@ def chosen(monkeypatch, tmp_path):
         kept = {"chosen_plan": state.chosen, "fallback_plan": state.fallback}
         told = {name: point.plan.layers for name, point in kept.items() if point is not None}
         assert told == {name: layers for name, (layers, _) in records.items()}
-        assert state.fine_tunes == (polish_epochs > 0)
+        assert state.fine_tunes == (fixed_width_epochs > 0)
         return records
 
     return choose
 
 
-@pytest.mark.parametrize("polish_epochs", [0, 3])
-def test_the_dearest_that_is_fast_enough_is_chosen_where_it_is_good_enough(chosen, polish_epochs):
-    found = chosen(good=(2, 3, 4), polish_epochs=polish_epochs)
+@pytest.mark.parametrize("fixed_width_epochs", [0, 3])
+def test_the_dearest_that_is_fast_enough_is_chosen_where_it_is_good_enough(
+    chosen, fixed_width_epochs
+):
+    found = chosen(good=(2, 3, 4), fixed_width_epochs=fixed_width_epochs)
     assert found["chosen_plan"][0] == 3
     assert found["chosen_plan"][1].labels["reached"] is True
     assert "fallback_plan" not in found
 
 
 def test_what_is_fast_but_not_good_enough_is_chosen_only_to_be_trained_on(chosen):
-    trained_on = chosen(good=(4,), polish_epochs=3)
+    trained_on = chosen(good=(4,), fixed_width_epochs=3)
     assert trained_on["chosen_plan"][0] == 3
     assert trained_on["chosen_plan"][1].labels["reached"] is False
     assert trained_on["fallback_plan"][0] == 4
@@ -78,7 +80,7 @@ def test_what_is_fast_but_not_good_enough_is_chosen_only_to_be_trained_on(chosen
 
 
 def test_what_only_a_much_cheaper_plan_beats_is_chosen_where_it_is_trained_on(chosen):
-    trained_on = chosen(good=(2, 3, 4), polish_epochs=3, beaten=(3,))
+    trained_on = chosen(good=(2, 3, 4), fixed_width_epochs=3, beaten=(3,))
     assert trained_on["chosen_plan"][0] == 3
     assert trained_on["chosen_plan"][1].labels["reached"] is True
     as_it_is = chosen(good=(2, 3, 4), beaten=(3,))

@@ -59,7 +59,7 @@ def test_the_verdict_on_adapting_follows_from_both_intervals(speed, gap, verdict
     assert block.rows[0][0] == "1"
 
 
-def test_scores_on_all_of_the_test_split_stand_beside_the_rivals():
+def test_scores_on_all_of_the_test_split_are_shown_beside_the_baselines():
     found = [
         *whole("dense", "accuracy", 0.9),
         *whole("slim", "accuracy", 0.897, (-0.0055, -0.0005)),

@@ -133,7 +133,7 @@ def test_a_fixed_plan_as_fast_as_asked_is_tried_before_one_that_is_not(
 
     def train(steps, attempt, folder):
         seen.append(attempt.kind)
-        assert folder == ("polished" if attempt is plans[0] else "polished-2")
+        assert folder == ("fixed-width" if attempt is plans[0] else "fixed-width-2")
         return trained(attempt.kind, attempt, folder)
 
     def alone(steps, share, before):

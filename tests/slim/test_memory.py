@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import sparing
+from sparing.export.dense import dense_segment
 from sparing.export.folder import export_chain
 from sparing.export.onnx import export_onnx
-from sparing.export.rivals import dense_segment
 from sparing.layers.plan import narrowed
 from sparing.measure.memory import PeakMemory
 from sparing.slim import memory

@@ -18,7 +18,7 @@ from sparing.slim.page.cuts import cut_rows, cut_words, exit_sentence
 from sparing.slim.page.forms import form_rows
 from sparing.slim.page.int8 import settings_text
 from sparing.slim.page.lookups import chosen, final_plan, taken, trials
-from sparing.slim.page.verdict import judge
+from sparing.slim.page.verdict import decide
 from tests.compare import records as make
 from tests.compare.test_page import HOSTILE
 from tests.slim.records import Story, goals, slim_config, slim_records
@@ -26,14 +26,14 @@ from tests.slim.records import Story, goals, slim_config, slim_records
 
 def read(story: Story | None = None, **changes: object) -> Run:
     """A run as the page reads it, without a folder."""
-    judged = goals(story) if (story or Story()).until.startswith(("verify", "int8")) else []
-    return Run(slim_config(**changes), slim_records(story), judged, [])
+    decided = goals(story) if (story or Story()).until.startswith(("verify", "int8")) else []
+    return Run(slim_config(**changes), slim_records(story), decided, [])
 
 
-def rendered(story=None, failed=None, judged=None, **changes):
+def rendered(story=None, failed=None, decided=None, **changes):
     """The page and its Markdown twin; pixels take long, so nothing is written."""
-    judged = goals(story) if judged is None else judged
-    run = Run(slim_config(**changes), slim_records(story), judged, failed or [])
+    decided = goals(story) if decided is None else decided
+    run = Run(slim_config(**changes), slim_records(story), decided, failed or [])
     page = build(run)
     return page.html, page.markdown
 
@@ -80,7 +80,7 @@ def test_it_writes_page_twin_and_figures(page):
 
 
 def test_reached_says_speed_score_and_guarantee_with_intervals():
-    verdict = judge(read())
+    verdict = decide(read())
     assert verdict.lead == "Target reached"
     assert "2.1× faster than the fastest dense form (2.0–2.2×; both in ONNX Runtime)" in (
         verdict.because
@@ -91,7 +91,7 @@ def test_reached_says_speed_score_and_guarantee_with_intervals():
 
 
 def test_missed_says_what_the_frontier_offers():
-    verdict = judge(read(Story(speed=1.6)))
+    verdict = decide(read(Story(speed=1.6)))
     assert verdict.lead == "The target of 2× at 99 % is not reached"
     assert "1.60× faster" in verdict.because
     assert "fastest within the floor kept" in verdict.second[0]
@@ -99,30 +99,30 @@ def test_missed_says_what_the_frontier_offers():
 
 
 def test_an_interval_that_holds_the_target_decides_nothing():
-    verdict = judge(read(Story(speed=2.03, lost=0.0)))
+    verdict = decide(read(Story(speed=2.03, lost=0.0)))
     assert verdict.lead.endswith("is undecided")
     assert verdict.second[0].startswith("The interval of the speed holds the target")
-    both = judge(read(Story(speed=2.03, lost=0.0092, wide=0.004)))
+    both = decide(read(Story(speed=2.03, lost=0.0092, wide=0.004)))
     assert "the speed and the score kept hold" in both.second[0]
 
 
 def test_a_speed_around_one_claims_no_direction():
-    verdict = judge(read(Story(speed=1.01)))
+    verdict = decide(read(Story(speed=1.01)))
     assert "neither clearly faster nor slower than the fastest dense form (0.97" in verdict.because
 
 
 def test_a_promise_asked_for_is_given_or_refused_in_its_own_words():
-    given = judge(read(Story(epsilon=0.04)))
+    given = decide(read(Story(epsilon=0.04)))
     assert given.lead == "Target reached"
     assert given.second[-1].startswith("Guarantee: with confidence 0.95 at most 0.04")
-    refused = judge(read(Story(epsilon=0.02)))
+    refused = decide(read(Story(epsilon=0.02)))
     assert refused.lead == "Target reached, but not the guarantee"
     assert refused.second[-1].startswith("Not the guarantee that was set: no setting keeps")
 
 
 @pytest.mark.parametrize("until", ["dense", "survey", "choose", "calibrate"])
 def test_an_unfinished_run_has_a_page_without_a_verdict(until):
-    page = text_of(rendered(Story(until=until), judged=[])[0])
+    page = text_of(rendered(Story(until=until), decided=[])[0])
     assert "No verdict yet: the run is not at its end" in page
     assert "This run is not complete" in page
     assert "No model was saved" in page
@@ -139,7 +139,7 @@ def test_a_failed_step_is_told_and_nothing_is_said_to_be_saved():
 def test_goals_without_a_value_decide_nothing():
     empty = [{**goal, "value": None, "interval": None, "met": "undecided"} for goal in goals()]
     failed = [{"cell": "calibrate", "error": "too few inputs"}]
-    verdict = judge(Run(slim_config(), slim_records(), empty, failed))
+    verdict = decide(Run(slim_config(), slim_records(), empty, failed))
     assert (verdict.lead, verdict.because[:15]) == ("No verdict yet", ": a step failed")
 
 
@@ -245,7 +245,7 @@ def test_the_page_says_which_plan_was_built_on(attempt):
     given = {**labels, "attempt": attempt}
     more = [
         Record("fallback_plan", cost, "share", "measured", labels),
-        Record("polished_plan", cost, "share", "measured", given),
+        Record("fixed_width_plan", cost, "share", "measured", given),
     ]
     run = dataclasses.replace(plain, records=[*plain.records, *more])
     assert taken(run).value == {"shallow": first, "fallback": cost}[attempt]
@@ -299,13 +299,13 @@ BUSY = "other programs kept 1.8 of 2 processors busy"
 
 
 def test_a_busy_machine_goes_first_and_its_speeds_are_not_decided():
-    judged = goals()
-    judged[0] |= {"met": "undecided", "note": f"not decided: the machine was busy ({BUSY})"}
+    decided = goals()
+    decided[0] |= {"met": "undecided", "note": f"not decided: the machine was busy ({BUSY})"}
     load = make.record("machine_load", 0.4, "share", disturbance=BUSY)
     cells = {record.cell for record in slim_records() if record.name == "speed_up"}
     found = slim_records() + [dataclasses.replace(load, cell=cell) for cell in sorted(cells)]
-    results = Run(slim_config(), found, judged, [])
-    verdict = judge(results)
+    results = Run(slim_config(), found, decided, [])
+    verdict = decide(results)
     assert verdict.lead == "No verdict on speed"
     assert BUSY in verdict.because
     assert "keeps " in verdict.because  # the score has its verdict
@@ -313,7 +313,7 @@ def test_a_busy_machine_goes_first_and_its_speeds_are_not_decided():
     assert not re.search("faster|slower|reached", said)
     speeds = [row.cells["speed"].text for row in form_rows(results)]
     assert not any(text.endswith(("faster", "slower")) for text in speeds)
-    made = build(Run(slim_config(), found, judged, []))
+    made = build(Run(slim_config(), found, decided, []))
     page, twin = made.html, made.markdown
     notices = [line for line in twin.splitlines() if line.startswith("> ")]
     assert notices[0].startswith(f"> The machine was busy during {len(cells)} measurements")

@@ -40,7 +40,7 @@ PLAN = Plan((2,) * 4, (8,) * 4, exits=(1, 2, 3), threshold=0.7)
 CHOSEN = Surveyed(PLAN, 0.4, 0.9, contender=True, good=True)
 
 
-def form(kind, score, cost, good, folder="polished"):
+def form(kind, score, cost, good, folder="fixed-width"):
     return Form(kind, folder, PLAN, 0.5, cost, score, good)
 
 
@@ -52,7 +52,7 @@ def alone(score=0.9, cost=0.4, good=True):
     return form("alone", score, cost, good, "static")
 
 
-FALLBACK = form("fallback", 0.9, 0.7, good=False, folder="polished-2")
+FALLBACK = form("fallback", 0.9, 0.7, good=False, folder="fixed-width-2")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ class Committed:
 
     def __init__(self, folder):
         self.records = RecordLog(folder / RECORDS).read()
-        self.polished, self.bound = self.one("polished_plan"), self.one("disagreement_bound")
+        self.fixed_width, self.bound = self.one("fixed_width_plan"), self.one("disagreement_bound")
         forms = [self.form(r) for r in self.records if r.name == "attempted_plan"]
         chosen, fallback = self.one("chosen_plan"), self.one("fallback_plan")
         survey = (
@@ -143,7 +143,7 @@ class Committed:
             survey=tuple(map(point_of, survey)),
             chosen=point_of(chosen),
             fallback=fallback and point_of(fallback),
-            fine_tunes=self.polished is not None,
+            fine_tunes=self.fixed_width is not None,
             fine_tuned=tuple(form for form in forms if form.kind != "alone"),
             alone=tuple(form for form in forms if form.kind == "alone"),
             threshold=plan_of(self.bound).threshold,
@@ -164,10 +164,10 @@ def test_committed_runs_served_what_the_rule_says(folder):
     run = Committed(folder)
     assert served(run.state).plan == plan_of(run.bound)
     before = served(replace(run.state, threshold=None))
-    recorded = run.polished or run.one("chosen_plan")
+    recorded = run.fixed_width or run.one("chosen_plan")
     assert (before.plan, before.cost_share) == (plan_of(recorded), recorded.value)
-    if run.polished is not None:
-        labels = run.polished.labels
+    if run.fixed_width is not None:
+        labels = run.fixed_width.labels
         assert (before.kind, before.score) == (labels["attempt"], labels["score"])
         assert (before.good, before.allowed_share) == (labels["good"], labels["allowed_share"])
 

@@ -34,7 +34,7 @@ SMALL = slim.Options(
     task_options={"patch_size": 4},
     dense_epochs=2,
     epochs=2,
-    polish_epochs=1,
+    fixed_width_epochs=1,
     batches=(1, 4),
     rounds=1,
     timed_examples=40,
@@ -100,7 +100,7 @@ def test_every_step_ends(done):
 def test_its_progress_names_every_training_and_never_goes_back(done, told):
     assert [fraction for fraction, _ in told] == sorted(fraction for fraction, _ in told)
     named = {text.partition(":")[0] for _, text in told if ":" in text}
-    assert named >= {"dense", "distil", "polish"}
+    assert named >= {"dense", "distil", "fixed-width"}
 
 
 def test_the_front_rises_and_is_beaten_by_none(done):
@@ -137,29 +137,29 @@ def test_the_control_is_fixed_and_no_dearer(done):
     plan = Plan.from_dict(json.loads(fixed.labels["plan"]))
     assert not plan.stops
     assert fixed.value <= max(
-        chosen.value, of_name(done, "polished_plan")[0].labels["allowed_share"]
+        chosen.value, of_name(done, "fixed_width_plan")[0].labels["allowed_share"]
     )
     assert [(s.heads, s.neurons) for s in model.encoder.sizes] == list(
         zip(plan.heads, plan.neurons, strict=True)
     )
     seen = {r.labels["arm"]: r.value for r in of_name(done, "train_examples")}  # the last attempt's
-    assert seen["static"] == seen["slim"] + seen["slim polished"]
+    assert seen["static"] == seen["slim"] + seen["slim fixed-width"]
     ratio, gap = (of_name(done, f"static_{n}", batch=1)[0] for n in ("speed_up", "difference"))
     ours, static = (of_name(done, "score", arm=arm, batch=1)[0] for arm in ("slim", "static"))
     assert ratio.interval[0] <= ratio.value <= ratio.interval[1]
     assert gap.value == pytest.approx(ours.value - static.value)
 
 
-def test_what_was_polished_is_served_at_its_final_widths(done):
+def test_a_plan_of_fixed_width_is_served_at_its_final_widths(done):
     model, tried = sparing.load(done.folder / "model"), of_name(done, "attempted_plan")
-    polished = of_name(done, "polished_plan")[0]
-    plan = Plan.from_dict(json.loads(polished.labels["plan"]))
+    served = of_name(done, "fixed_width_plan")[0]
+    plan = Plan.from_dict(json.loads(served.labels["plan"]))
     assert [(s.heads, s.neurons) for s in model.encoder.sizes] == list(
         zip(plan.heads, plan.neurons, strict=True)
     )
-    assert (polished.value, polished.labels) == (tried[-1].value, tried[-1].labels)
-    assert polished.value <= polished.labels["allowed_share"] * (1 + 1e-9)
-    kinds = {_confidence(p) for p in of_name(done, "polished_score")}
+    assert (served.value, served.labels) == (tried[-1].value, tried[-1].labels)
+    assert served.value <= served.labels["allowed_share"] * (1 + 1e-9)
+    kinds = {_confidence(p) for p in of_name(done, "fixed_width_score")}
     assert kinds in ({"softmax", "learned"}, {"softmax"})
     assert bool(model.encoder.confidences) == (kinds == {"softmax", "learned"})
     wide = sparing.load(done.folder / "models" / "adaptive")
@@ -173,7 +173,7 @@ def test_attempts_end_with_the_first_that_is_good(done):
     *tried, alone = of_name(done, "attempted_plan")
     assert alone.labels["attempt"] == "alone"
     assert [each.labels["good"] for each in tried[:-1]] == [False] * (len(tried) - 1)
-    assert len(of_name(done, "train_time_s", arm="slim polished")) == len(tried)
+    assert len(of_name(done, "train_time_s", arm="slim fixed-width")) == len(tried)
     kinds = [attempt.kind for attempt in attempts(read_state(done.folder))]
     assert [each.labels["attempt"] for each in tried] == kinds[: len(tried)]
     assert tried[-1].labels["good"] or len(tried) == len(kinds)
@@ -241,9 +241,9 @@ def test_the_card_shows_what_was_recorded(done):
     card = (done.folder / "model" / "README.md").read_text()
     bound = of_name(done, "disagreement_bound")[0]
     assert f"{100 * rounded_up(bound.value, 3):g}%" in card
-    whole = of_name(done, "whole_score", arm="slim", judged=True)[0]
+    whole = of_name(done, "whole_score", arm="slim", primary=True)[0]
     assert f"## Scores on all {whole.count} test inputs" in card
-    gap = of_name(done, "whole_difference", arm="slim", judged=True)[0]
+    gap = of_name(done, "whole_difference", arm="slim", primary=True)[0]
     assert f"| slim | {whole.value:.4f} | {100 * gap.value:+.1f} (" in card
     for batch in SMALL.batches:
         mean = of_name(done, "latency_ms", arm="slim", batch=batch, of="mean")[0]
@@ -329,7 +329,7 @@ def test_an_outcome_says_where_the_model_lies(done):
     assert "subset False" not in page
 
 
-def test_goals_are_judged_by_their_intervals(done):
+def test_goals_are_decided_by_their_intervals(done):
     speed, kept = done.goals
     assert speed.met in (True, False, "undecided")
     assert kept.value == pytest.approx(kept_by_hand(done), abs=1e-9)
@@ -463,7 +463,7 @@ def test_random_generators_are_left_alone(tmp_path, done):
 
 
 @pytest.mark.parametrize("longer_is_better", [True, False])
-def test_the_rival_is_the_better_one_where_plans_are_chosen(
+def test_the_baseline_is_the_better_one_where_plans_are_chosen(
     done, tmp_path, monkeypatch, longer_is_better
 ):
     task, _ = slim.load_for("digits", {"patch_size": 4}, "", None)
@@ -473,11 +473,11 @@ def test_the_rival_is_the_better_one_where_plans_are_chosen(
     monkeypatch.setattr(type(models), "dense", lambda self: dense)
     monkeypatch.setattr(type(models), "_longer", lambda self: longer)
 
-    def judged(model, task, split):
+    def evaluated(model, task, split):
         asked.append((split, len(task.validation)))
         return SimpleNamespace(score=float((model is longer) == longer_is_better))
 
-    monkeypatch.setattr(slim_models, "evaluate", judged)
+    monkeypatch.setattr(slim_models, "evaluate", evaluated)
     assert models.baseline() is dense
     assert asked == []
     shutil.copytree(source, tmp_path / "models" / "dense-continued")

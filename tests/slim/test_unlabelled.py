@@ -30,7 +30,7 @@ def place(tmp_path_factory):
 
 
 def options(place, **more):
-    given = {"model": str(place / "model"), "task": str(place / "task"), "polish_epochs": 1}
+    given = {"model": str(place / "model"), "task": str(place / "task"), "fixed_width_epochs": 1}
     return slim.Options(**given, unlabelled=(str(place / "more.txt"),), **more)
 
 
@@ -61,7 +61,7 @@ def look(_model, task, *_args, **_options):
     ("name", "extra"),
     [("train_adaptive", 9), ("train_static", 9), ("train_slim", 9), ("continue_dense", 0)],
 )
-def test_ours_is_distilled_on_them_and_the_rival_is_not(place, monkeypatch, name, extra):
+def test_ours_is_distilled_on_them_and_the_baseline_is_not(place, monkeypatch, name, extra):
     task, found = steps(place)
     models = found.models
     monkeypatch.setattr(slim_models, "train", look)
@@ -72,7 +72,7 @@ def test_ours_is_distilled_on_them_and_the_rival_is_not(place, monkeypatch, name
         "train_adaptive": lambda: models.train_adaptive(),
         "train_static": lambda: models.train_static(model.plan, "static"),
         "train_slim": lambda: fixed_width.train_slim(
-            models, model, model.plan, place / "polished", 1, rounded=False
+            models, model, model.plan, place / "fixed-width", 1, rounded=False
         ),
         "continue_dense": lambda: models.continue_dense(),
     }

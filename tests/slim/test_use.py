@@ -22,7 +22,7 @@ def _form(arm, engine, speed, gap=None, cell="verify"):
         ends = (0.98 * speed, 1.02 * speed)
         made.append(Record("speed_up", speed, "ratio", "measured", place, ends, cell=cell))
     if gap is not None:
-        scored = {"arm": arm, "judged": True}
+        scored = {"arm": arm, "primary": True}
         value, interval = gap
         made.append(Record("whole_score", DENSE_SCORE + value, "share", "measured", scored))
         made.append(Record("whole_difference", value, "share", "measured", scored, interval))

@@ -69,7 +69,7 @@ def _task(**options):
     return Task("t", "tokens", split, split, split, **facts)
 
 
-def test_a_tasks_metrics_begin_with_the_one_it_is_judged_by():
+def test_a_tasks_metrics_begin_with_the_one_it_is_evaluated_by():
     assert _task().metrics == ("accuracy",)
     task = _task(metric="f1", metrics=("f1", "accuracy"))
     assert (task.metric, task.metrics, task.chance) == ("f1", ("f1", "accuracy"), 1.0)

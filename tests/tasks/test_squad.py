@@ -175,7 +175,7 @@ def test_a_part_of_a_split_keeps_its_questions(task):
         assert part.passages.questions[window.question] == question
 
 
-def test_a_model_learns_and_is_judged(task, tmp_path):
+def test_a_model_learns_and_is_evaluated(task, tmp_path):
     model = build_model("bert", task, layers=1, heads=2, width=16)
     assert model.config.type_vocab_size == 2
     before = evaluate(model, task, "train")

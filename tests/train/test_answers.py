@@ -40,7 +40,7 @@ def test_whole_labels_are_classes_and_others_values():
     assert predictions_of(logits[:, :1], values) == (logits[:, 0].tolist(), None)
 
 
-def test_numbers_are_learnt_and_judged_by_their_metric(tmp_path):
+def test_numbers_are_learnt_and_evaluated_by_their_metric(tmp_path):
     task = number_task()
     model = token_model(task)
     assert model.config.num_labels == 1

@@ -80,13 +80,13 @@ def test_the_loss_lowers_the_scores(tmp_path):
 def test_a_score_below_the_floor_ends_the_run(tmp_path, monkeypatch):
     task, told = token_task(), iter([0.6, 0.8, 0.79, 0.5, 0.9])
 
-    def judge(*args, **kwargs):
+    def evaluated(*args, **kwargs):
         from sparing.train.evaluation import Evaluation
 
         score = next(told)
         return Evaluation("accuracy", {"accuracy": score}, 1.0, [0], [True])
 
-    monkeypatch.setattr("sparing.train._loop.evaluate", judge)
+    monkeypatch.setattr("sparing.train._loop.evaluate", evaluated)
     recipe = Recipe(epochs=5, batch_size=20, auxiliary=Auxiliary(baseline=0.8))
     result = train(adaptive(task), task, recipe, output_dir=tmp_path)
     assert [entry["validation_score"] for entry in result.curve] == [0.6, 0.8, 0.79, 0.5]

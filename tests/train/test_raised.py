@@ -51,10 +51,10 @@ def test_names_may_be_given_and_nothing_else_is_touched():
         assert _is_raised(named)
         assert (query @ key.transpose(-1, -2)).dtype is torch.bfloat16
         with torch.no_grad():
-            judged = F.scaled_dot_product_attention(query, key, value)
+            expected = F.scaled_dot_product_attention(query, key, value)
         wide = F.scaled_dot_product_attention(*_streams(torch.float32))
         assert not _is_raised(wide)
-    assert torch.equal(judged, F.scaled_dot_product_attention(query, key, value))
+    assert torch.equal(expected, F.scaled_dot_product_attention(query, key, value))
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_training_that_cannot_fit_is_refused_with_the_prediction(tmp_path, free)
     train(token_model(task), task, Recipe(epochs=1, batch_size=16), output_dir=tmp_path / "b")
 
 
-def test_judging_takes_smaller_batches_and_refuses_what_cannot_fit(free):
+def test_evaluating_takes_smaller_batches_and_refuses_what_cannot_fit(free):
     task, model = token_task(), bert("eager")
     free(10**9)
     whole = evaluate(model, task)
@@ -112,7 +112,7 @@ def test_judging_takes_smaller_batches_and_refuses_what_cannot_fit(free):
     assert found.predictions == whole.predictions
     assert found.loss == pytest.approx(whole.loss, rel=1e-5)
     free(one - 1)
-    with pytest.raises(UsageError, match=r"judging one example of 9 tokens needs at least 0\.0"):
+    with pytest.raises(UsageError, match=r"evaluating one example of 9 tokens needs at least 0\.0"):
         evaluate(model, task)
 
 

@@ -18,9 +18,9 @@ from sparing.core.errors import SparingError
 from sparing.core.record import Label, Record
 from sparing.core.scratch import scratch_inside
 from sparing.experiment.cells.probe import model_call
+from sparing.export.dense import dense_chains, dense_segment
 from sparing.export.engine import Chain
 from sparing.export.int8 import Int8Settings
-from sparing.export.rivals import dense_rivals, dense_segment
 from sparing.measure.latency import paired_latency
 from sparing.measure.statistics import Ratio, as_record
 
@@ -161,7 +161,7 @@ def _chains(subject: Subject, folder: Path, threads: int | None) -> dict[str, Ch
     example = _kept(random_inputs(subject, 2, min(length, 16)))
     if subject.reads == "images":
         example = _kept(random_inputs(subject, 2, length))
-    forms = dense_rivals(
+    forms = dense_chains(
         dense_segment(subject.model),
         example,
         folder,

@@ -138,7 +138,7 @@ def _exits(plan: Plan, classes: int) -> str:
 
 def _scores(table: RecordTable) -> Iterator[str]:
     """Every model's score on the whole test split; empty before they were evaluated there."""
-    scores = table.all("whole_score", judged=True)
+    scores = table.all("whole_score", primary=True)
     if not scores:
         return
     yield f"## Scores on all {scores[0].count:,} test inputs"
@@ -148,7 +148,7 @@ def _scores(table: RecordTable) -> Iterator[str]:
 
 def _score_row(table: RecordTable, score: Record) -> Row:
     arm = str(score.labels["arm"])
-    gap = table.find("whole_difference", judged=True, arm=arm)
+    gap = table.find("whole_difference", primary=True, arm=arm)
     words = interval_text(gap, lambda value: f"{100 * value:+.1f}") if gap else ""
     return arm, f"{score.value:.4f}", words
 

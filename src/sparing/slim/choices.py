@@ -53,9 +53,9 @@ def recommended(listed: list[Choice]) -> Choice | None:
 
 def kept_share(records: RecordTable, arm: str) -> Estimate | None:
     """The share of the dense score that a model keeps on the whole test split."""
-    score = next((r for r in records.all("whole_score", arm=arm) if r.labels.get("judged")), None)
+    score = next((r for r in records.all("whole_score", arm=arm) if r.labels.get("primary")), None)
     gap = next(
-        (r for r in records.all("whole_difference", arm=arm) if r.labels.get("judged")), None
+        (r for r in records.all("whole_difference", arm=arm) if r.labels.get("primary")), None
     )
     if score is None or gap is None or gap.interval is None:
         return None

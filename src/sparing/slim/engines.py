@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from sparing.export.dense import compiled_segment, dense_segment
 from sparing.export.engine import Chain
 from sparing.export.folder import export_chain
 from sparing.export.onnx import export_onnx
-from sparing.export.rivals import compiled_segment, dense_segment
 from sparing.layers.plan import Plan
 from sparing.tasks import Task
 from sparing.transfer.adaptive import AdaptiveClassifier

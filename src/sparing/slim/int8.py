@@ -9,10 +9,10 @@ from typing import Any
 
 from sparing.core.record import Label, Record
 from sparing.experiment.run import Cell
+from sparing.export.dense import dense_segment
 from sparing.export.folder import describe_chain
 from sparing.export.int8 import Int8Settings, quantise, quantise_module, sensitivities
 from sparing.export.onnx import export_onnx
-from sparing.export.rivals import dense_segment
 from sparing.measure.calibration import upper_bound
 from sparing.measure.inputs import InputTimes, SpeedUp, fastest, speed_up, time_inputs
 from sparing.slim.engines import Runs, logits_of

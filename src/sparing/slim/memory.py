@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from sparing.core.record import Label, Record
+from sparing.export.dense import compiled_segment, dense_segment
 from sparing.export.engine import Chain
-from sparing.export.rivals import compiled_segment, dense_segment
 from sparing.foreign.pretrained import write_pretrained
 from sparing.layers.plan import Plan
 from sparing.measure.memory import peak_memory

@@ -47,7 +47,7 @@ class Models:
     ``source`` is the user's model, a built-in name or a path; it is never written to. ``head_dims``
     is the share of every head's coordinates that is kept. ``choose_on`` is the split that plans are
     chosen and calibrated on. Without ``attention_dropout`` no model is trained with any.
-    ``polish_epochs`` are the epochs of fine-tuning at fixed width; the baselines get as many.
+    ``fixed_width_epochs`` are the epochs of fine-tuning at fixed width; the baselines get as many.
     ``taught`` is the task with more texts, without labels, for distillation, if there is one.
     """
 
@@ -61,7 +61,7 @@ class Models:
     head_dims: float = 1.0
     choose_on: str = "validation"
     attention_dropout: bool = True
-    polish_epochs: int = 0
+    fixed_width_epochs: int = 0
     taught: Task | None = None
 
     @cached_property
@@ -169,7 +169,7 @@ class Models:
     @property
     def whole_recipe(self) -> Recipe:
         """The baselines' recipe: as many epochs as distillation and fine-tuning together."""
-        return replace(self.recipe, epochs=self.recipe.epochs + self.polish_epochs)
+        return replace(self.recipe, epochs=self.recipe.epochs + self.fixed_width_epochs)
 
     def train_dense(self) -> TrainResult | None:
         """Fine-tune the source if it is not a classifier for the task yet."""

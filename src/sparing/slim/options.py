@@ -67,7 +67,7 @@ class Options:
     # Epochs of fine-tuning, if the model is not a classifier for the task yet; 0 takes a default.
     dense_epochs: NotNegative = 0
     # Epochs of fine-tuning at fixed width, after a plan is chosen; 0 leaves it out.
-    polish_epochs: NotNegative = 3
+    fixed_width_epochs: NotNegative = 3
     # Rows of a training step; 0 takes a default.
     batch_size: NotNegative = 0
     # Number format of training.
@@ -115,9 +115,10 @@ class Options:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.learned_confidence and not self.polish_epochs:
+        if self.learned_confidence and not self.fixed_width_epochs:
             raise UsageError(
-                "learned_confidence is fitted to a fine-tuned plan: set polish_epochs to at least 1"
+                "learned_confidence is fitted to a fine-tuned plan: set fixed_width_epochs to at "
+                "least 1"
             )
 
     def token_shares(self, task: Task) -> tuple[float, ...]:
@@ -140,7 +141,9 @@ class Options:
 
 
 BUDGETS = {
-    "quick": Options(epochs=2, polish_epochs=1, timed_examples=300, rounds=2, train_tokens=100_000),
+    "quick": Options(
+        epochs=2, fixed_width_epochs=1, timed_examples=300, rounds=2, train_tokens=100_000
+    ),
     "standard": Options(static_control=True),
 }
 

@@ -79,8 +79,8 @@ class State:
     chosen: Surveyed | None = None
     fallback: Surveyed | None = None
     fine_tunes: bool = False
-    # the cell `polish`: plans fine-tuned at fixed width and fixed plans distilled alone, in order,
-    # and the thresholds of the served one that nothing beats
+    # the cell `fixed-width`: plans fine-tuned at fixed width and fixed plans distilled alone, in
+    # order, and the thresholds of the served one that nothing beats
     fine_tuned: tuple[Form, ...] = ()
     alone: tuple[Form, ...] = ()
     thresholds: tuple[FrontierPoint, ...] = ()

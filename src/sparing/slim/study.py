@@ -117,7 +117,7 @@ def steps_of(options: Options, task: Task, folder: Path, data: Path | None = Non
         head_dims=options.head_dims,
         choose_on=options.choose_on,
         attention_dropout=options.attention_dropout,
-        polish_epochs=options.polish_epochs,
+        fixed_width_epochs=options.fixed_width_epochs,
         taught=_taught(options, task, data),
     )
     engines = Engines(task, folder / "engines", options.thread_count, options.compiled)
@@ -141,7 +141,7 @@ def _cells_of(steps: Steps, options: Options) -> list[Cell]:
         Cell("dense", trained(models.train_dense, DENSE), weight=6.0),
         *([longer] if options.continue_dense else []),
         Cell("distil", trained(models.train_adaptive, OURS), weight=10.0),
-        Cell("rival", partial(score_baseline, steps)),
+        Cell("baseline", partial(score_baseline, steps)),
         Cell("survey", partial(survey_plans, steps)),
         Cell("choose", partial(choose_plan, steps)),
         *_later_cells(steps, options),
@@ -155,7 +155,7 @@ def _expected(steps: Steps, options: Options) -> Seconds:
     epochs = {
         "dense": 0 if models.fine_tuned else models.dense_recipe.epochs,
         "distil": models.recipe.epochs,
-        "polish": models.polish_epochs,
+        "fixed-width": models.fixed_width_epochs,
         "int8": options.int8_epochs,
     }
     return of_slim(
@@ -172,10 +172,10 @@ def _later_cells(steps: Steps, options: Options) -> list[Cell]:
     """The cells after the choice of a plan."""
     verify = {batch: partial(verify_plan, steps, batch) for batch in options.batches}
     memory = partial(memory_of, steps, max(options.batches))
-    polish = Cell("polish", partial(fine_tune, steps), weight=2.0)
+    fixed_width = Cell("fixed-width", partial(fine_tune, steps), weight=2.0)
     static = Cell("static", partial(train_static, steps), weight=8.0)
     return [
-        *([polish] if options.polish_epochs else []),
+        *([fixed_width] if options.fixed_width_epochs else []),
         Cell("calibrate", partial(calibrate_plan, steps)),
         *([static] if options.static_control else []),
         *(Cell(f"verify/batch-{batch}", work) for batch, work in verify.items()),

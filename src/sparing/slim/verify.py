@@ -207,7 +207,7 @@ def answer_all(steps: Steps) -> list[Record]:
     for arm, answers in logits.items():
         for name in dict.fromkeys((steps.task.metric, "accuracy")):
             labels: dict[str, Label] = {"arm": arm, "metric": name, "split": "test"}
-            labels["judged"] = name == steps.task.metric
+            labels["primary"] = name == steps.task.metric
             score = metric(name).score(answers, test.labels)
             count = len(test)
             records.append(Record("whole_score", score, "score", "measured", labels, count=count))

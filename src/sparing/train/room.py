@@ -79,7 +79,7 @@ def fitting_batch(model: nn.Module, task: Task, examples: Examples, batch_size: 
         size //= 2
     needed = predicted_bytes(model, size, tokens)
     if needed > free:
-        raise UsageError(_shortage(task.name, size, tokens, needed, "judging", ""))
+        raise UsageError(_shortage(task.name, size, tokens, needed, "evaluating", ""))
     return size
 
 

@@ -75,14 +75,14 @@ def of_slim(
     followed = step + train  # the teacher's pass besides
     table = {
         "dense": epochs["dense"] * step + 1.0,
-        "dense-continued": (epochs["distil"] + epochs["polish"]) * step,
+        "dense-continued": (epochs["distil"] + epochs["fixed-width"]) * step,
         "distil": epochs["distil"] * followed + 2.0,
-        "rival": held,
+        "baseline": held,
         "survey": plans * held + 2.0,
         "choose": 4 * (EXPORT_S + 60 * 3 * per_input),
-        "polish": 2 * epochs["polish"] * followed + held,
+        "fixed-width": 2 * epochs["fixed-width"] * followed + held,
         "calibrate": held,
-        "static": (epochs["distil"] + epochs["polish"]) * followed,
+        "static": (epochs["distil"] + epochs["fixed-width"]) * followed,
         "verify": timing,
         "exits": test,
         "front": front * (EXPORT_S + timing),

@@ -13,11 +13,11 @@ from sparing.slim.page import lookups, prose
 from sparing.slim.page.lookups import DENSE, OURS, STATIC
 from sparing.slim.page.wording import per_cent, times
 
-TUNED = "polished"  # fine-tuned at fixed width, in the names of arms
+FIXED_WIDTH = "fixed-width"  # fine-tuned at fixed width, in the names of arms
 TRAININGS = {
     DENSE: "fine-tuning the dense model",
     OURS: "distilling the slim model",
-    f"{OURS} {TUNED}": "fine-tuning the chosen plan at fixed width",
+    f"{OURS} {FIXED_WIDTH}": "fine-tuning the chosen plan at fixed width",
     f"{DENSE} continued": "training the dense baseline longer",
     STATIC: "distilling the static pruned model",
 }
@@ -50,9 +50,9 @@ def notices(run: Run) -> list[str]:
 
 def _planned(run: Run) -> list[str]:
     options = lookups.options(run)
-    steps = ["dense", "distil", "rival", "survey", "choose", "calibrate"]
+    steps = ["dense", "distil", "baseline", "survey", "choose", "calibrate"]
     steps += ["dense-continued"] if options.get("continue_dense") is True else []
-    steps += ["polish"] if lookups.option(run, "polish_epochs", 0.0) else []
+    steps += ["fixed-width"] if lookups.option(run, "fixed_width_epochs", 0.0) else []
     steps += ["static"] if options.get("static_control") is True else []
     steps += [f"verify/batch-{batch}" for batch in lookups.batches(run)]
     int8 = options.get("int8") is True and run.config.get("onnxruntime") is True
@@ -99,7 +99,7 @@ def loading(run: Run) -> list[Snippet]:
     """How to use what was saved; nothing before the run came to its end."""
     if run.failed or _missing(run):
         return []
-    trained = lookups.polished(run)
+    trained = lookups.fixed_width(run)
     name = " ".join(blocks.name_of(run).split())
     folder = json.dumps(f"{name}/model", ensure_ascii=False)
     code = f"import sparing\n\nmodel = sparing.load({folder})\nlogits = model(**inputs).logits"

@@ -109,7 +109,7 @@ def _against_dense(run: Run) -> str:
     speed, engine = record_speed(run, record), record.labels.get("against")
     suffix = f" ({engine_name(engine)})" if engine else ""
     key = "int8-speed" if speed.endswith(("faster", "slower")) else "int8-no-speed"
-    return prose(key, speed=speed, interval=speed_interval(record.interval), rival=suffix)
+    return prose(key, speed=speed, interval=speed_interval(record.interval), form=suffix)
 
 
 def _promise(run: Run) -> str:

@@ -100,9 +100,9 @@ def surveyed(run: Run) -> list[Point]:
     return [_point(record) for record in run.table.all("frontier_score")]
 
 
-def polished(run: Run) -> list[Point]:
+def fixed_width(run: Run) -> list[Point]:
     """Every threshold of the plan fine-tuned at fixed width; empty without fine-tuning."""
-    return [_point(record) for record in run.table.all("polished_score")]
+    return [_point(record) for record in run.table.all("fixed_width_score")]
 
 
 def of_kind(points: list[Point], kind: str) -> list[Point]:
@@ -127,7 +127,7 @@ def chosen(run: Run) -> Record | None:
 
 def taken(run: Run) -> Record | None:
     """The surveyed plan that was built on: the chosen one, or its fallback."""
-    trained = run.table.find("polished_plan")
+    trained = run.table.find("fixed_width_plan")
     if trained is not None and trained.labels.get("attempt") == "fallback":
         return run.table.find("fallback_plan") or chosen(run)
     return chosen(run)
@@ -135,7 +135,7 @@ def taken(run: Run) -> Record | None:
 
 def handed_on(run: Run) -> Record | None:
     """The chosen plan before calibration, with the threshold set after fine-tuning."""
-    return run.table.find("polished_plan") or chosen(run)
+    return run.table.find("fixed_width_plan") or chosen(run)
 
 
 def disagreement(run: Run) -> Record | None:
@@ -157,7 +157,7 @@ def whole_plan(run: Run) -> Plan | None:
 
 def point_of(run: Run, plan: Plan) -> Point | None:
     """The surveyed point of a plan."""
-    points = polished(run) or surveyed(run)
+    points = fixed_width(run) or surveyed(run)
     return next((p for p in points if p.kind != "random" and same(p.plan, plan)), None)
 
 

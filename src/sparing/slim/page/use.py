@@ -10,7 +10,7 @@ from sparing.report.sections import Verdict
 from sparing.report.table import Column, table
 from sparing.slim.choices import Choice, choices, recommended
 from sparing.slim.page import lookups, prose
-from sparing.slim.page.verdict import judge
+from sparing.slim.page.verdict import decide
 from sparing.slim.page.wording import (
     form_name,
     per_cent,
@@ -45,7 +45,7 @@ def use_blocks(run: Run) -> list[Block]:
 
 def verdict(run: Run) -> Verdict:
     """The form to use and whether the target was reached; before timing only the latter."""
-    reached, listed = judge(run), _listed(run)
+    reached, listed = decide(run), _listed(run)
     if not listed:
         return reached
     lead, because = _advice(run, listed)

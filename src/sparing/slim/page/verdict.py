@@ -37,7 +37,7 @@ class _Goal:
     note: str = ""
 
 
-def judge(run: Run) -> Verdict:
+def decide(run: Run) -> Verdict:
     """The verdict from goals and records; without decided goals there is none."""
     speed, kept_share = _goal(run, "speed over"), _goal(run, "share of")
     promise = _guarantee(run)

@@ -75,7 +75,7 @@ def survey_plans(steps: Steps) -> list[Record]:
 
 def choose_plan(steps: Steps) -> list[Record]:
     """Time plans of the front on real texts, choose one by ``choose``, and record all of them."""
-    state, fine_tunes = steps.state, steps.models.polish_epochs > 0
+    state, fine_tunes = steps.state, steps.models.fixed_width_epochs > 0
     front = state.contenders if fine_tunes else state.front
     if not front:
         raise UsageError(

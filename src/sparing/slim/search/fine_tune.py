@@ -24,7 +24,7 @@ from sparing.transfer.confidence import fit_confidence
 from sparing.transfer.opening import open_model
 
 # The name of plans fine-tuned at fixed width, in arms and folders.
-TUNED = "polished"
+FIXED_WIDTH = "fixed-width"
 # The share of answers that an earlier exit may change, against exits as late as affordable.
 CHANGED = 0.01
 # A fixed plan may cost so much more than the limit, as its exits reduce the cost.
@@ -95,8 +95,8 @@ def fine_tune(steps: Steps) -> list[Record]:
     return [
         *(record for trained in tried for record in _records(trained)),
         *(_plan_record("attempted_plan", trained.form) for trained in alone),
-        *(replace(p.record(on_front=p in front), name="polished_score") for p in last.points),
-        _plan_record("polished_plan", last.form),
+        *(replace(p.record(on_front=p in front), name="fixed_width_score") for p in last.points),
+        _plan_record("fixed_width_plan", last.form),
     ]
 
 
@@ -110,7 +110,7 @@ def _tried(steps: Steps) -> tuple[list[Trained], list[Trained]]:
             alone.append(_alone(steps, tried[-1].form.allowed_share, len(alone)))
             if alone[-1].form.good:
                 return tried, alone
-        tried.append(_trained(steps, attempt, _numbered(TUNED, len(tried))))
+        tried.append(_trained(steps, attempt, _numbered(FIXED_WIDTH, len(tried))))
         if tried[-1].form.good:
             break
     if control:
@@ -140,7 +140,7 @@ def _trained(steps: Steps, attempt: Attempt, folder: str) -> Trained:
     """Fine-tune one plan at fixed width, survey it again, and choose its threshold."""
     models, plan = steps.models, attempt.plan
     path = models.folder / "models" / folder
-    epochs, rate = models.polish_epochs, models.recipe.learning_rate
+    epochs, rate = models.fixed_width_epochs, models.recipe.learning_rate
     result = train_slim(models, models.adaptive(), plan, path, epochs, rate, rounded=False)
     if steps.options.learned_confidence and plan.stops:
         _fit(steps, folder)
@@ -172,7 +172,7 @@ def _form(steps: Steps, attempt: Attempt, folder: str, final: Point, seen: Outco
 
 
 def _records(trained: Trained) -> list[Record]:
-    labels: dict[str, Label] = {"arm": f"{OURS} {TUNED}", "attempt": trained.form.kind}
+    labels: dict[str, Label] = {"arm": f"{OURS} {FIXED_WIDTH}", "attempt": trained.form.kind}
     return [
         Record("train_time_s", trained.train_time_s, "s", "measured", labels),
         Record("train_examples", trained.examples, "examples", "measured", labels),

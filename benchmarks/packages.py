@@ -1,8 +1,8 @@
-"""What one would install otherwise, beside ours at equal hyper-parameters.
+"""Other packages' attention beside sparing's at equal hyper-parameters.
 
-Each rival is measured as a module (projections and core, width 768) and as the core alone: the
+Each form is measured as a module (projections and core, width 768) and as the core alone: the
 same module with its projections replaced by tensors given beforehand, so that both sides read
-(batch, tokens, width) and write it. A rival that is not installed is skipped, with that reason.
+(batch, tokens, width) and write it. A package that is not installed is skipped, with that reason.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from attention_calls import Call
 from sparing import Attention
 
 Built = Callable[[int, int, int], nn.Module]
-SIDES = ("softmax", "ours", "theirs")
+SIDES = ("softmax", "sparing", "package")
 SCOPES = ("core", "module")
 OWN_PROJECTIONS = {"q_projection": 1, "k_projection": 1, "v_projection": 1}
 
 
 @dataclass(frozen=True)
-class Rival:
-    """One package's class beside one of our mechanisms.
+class Package:
+    """One package's class beside one of sparing's mechanisms.
 
-    ``build`` gives the rival for (tokens, width, heads); ``projections`` names its projections and
-    how many widths each gives; ``output`` its output projection, empty where it has none (ours is
-    then measured without its own). ``note`` says what is equal and what is not.
+    ``build`` gives the module for (tokens, width, heads); ``projections`` names its projections and
+    how many widths each gives; ``output`` its output projection, empty where it has none
+    (sparing's is then measured without it too). ``note`` says what is equal and what is not.
     """
 
     package: str
-    ours: str
+    mechanism: str
     options: dict[str, Any]
     build: Built
     projections: dict[str, int]
@@ -69,24 +69,24 @@ class _Given(nn.Module):
 
 
 def call_of(name: str, side: str, scope: str, tokens: int, width: int = 768) -> Call:
-    """A call of one side (softmax, ours, theirs) of a rival, as a module or its core alone."""
-    rival, heads = RIVALS[name], width // 64
+    """A call of one side (softmax, sparing, package), as a module or its core alone."""
+    form, heads = PACKAGES[name], width // 64
     torch.manual_seed(0)
-    if side == "theirs":
+    if side == "package":
         module, projections, output = (
-            rival.build(tokens, width, heads),
-            rival.projections,
-            rival.output,
+            form.build(tokens, width, heads),
+            form.projections,
+            form.output,
         )
     else:
-        arm, options = ("softmax", {}) if side == "softmax" else (rival.ours, rival.options)
+        arm, options = ("softmax", {}) if side == "softmax" else (form.mechanism, form.options)
         module = Attention(width, heads, arm, bias=False, tokens=tokens, **options)
         projections, output = OWN_PROJECTIONS, "output_projection"
     module.eval()
     if scope == "core":
         for place, widths in projections.items():
             module.set_submodule(place, _Given(torch.randn(1, tokens, widths * width), width))
-    if output and (scope == "core" or not rival.output):
+    if output and (scope == "core" or not form.output):
         module.set_submodule(output, nn.Identity())
     x = torch.randn(1, tokens, width)
 
@@ -94,7 +94,7 @@ def call_of(name: str, side: str, scope: str, tokens: int, width: int = 768) -> 
         with torch.inference_mode():
             return module(x)
 
-    if name == "flex" and side == "theirs":
+    if name == "flex" and side == "package":
         call()  # compiles: that is not part of a call
     return call
 
@@ -252,8 +252,8 @@ class _Flex(nn.Module):
 _SEPARATE = {"to_q": 1, "to_k": 1, "to_v": 1}
 _PACKED = {"to_qkv": 3}
 
-RIVALS: dict[str, Rival] = {
-    "linformer-128": Rival(
+PACKAGES: dict[str, Package] = {
+    "linformer-128": Package(
         "linformer",
         "linformer",
         {"slots": 128},
@@ -262,7 +262,7 @@ RIVALS: dict[str, Rival] = {
         "to_out",
         "128 slots, projections over tokens shared by the heads on both sides",
     ),
-    "linformer-256": Rival(
+    "linformer-256": Package(
         "linformer",
         "linformer",
         {"slots": 256},
@@ -271,7 +271,7 @@ RIVALS: dict[str, Rival] = {
         "to_out",
         "256 slots, projections over tokens shared by the heads on both sides",
     ),
-    "performer": Rival(
+    "performer": Package(
         "performer-pytorch",
         "performer",
         {"features": 266},
@@ -280,7 +280,7 @@ RIVALS: dict[str, Rival] = {
         "to_out",
         "266 positive features",
     ),
-    "nystrom": Rival(
+    "nystrom": Package(
         "nystrom-attention",
         "nystrom",
         {"landmarks": 64},
@@ -289,7 +289,7 @@ RIVALS: dict[str, Rival] = {
         "to_out",
         "64 landmarks, 6 iterations, no convolution",
     ),
-    "nystrom-convolution": Rival(
+    "nystrom-convolution": Package(
         "nystrom-attention",
         "nystrom",
         {"landmarks": 64, "conv_kernel": 33},
@@ -298,7 +298,7 @@ RIVALS: dict[str, Rival] = {
         "to_out",
         "64 landmarks, 6 iterations, convolution over 33 tokens",
     ),
-    "reformer": Rival(
+    "reformer": Package(
         "reformer-pytorch",
         "reformer",
         {},
@@ -307,7 +307,7 @@ RIVALS: dict[str, Rival] = {
         "to_out",
         "4 hashes, buckets of 64; queries and keys are one projection on their side",
     ),
-    "efficient": Rival(
+    "efficient": Package(
         "linear-attention-transformer",
         "efficient",
         {},
@@ -316,7 +316,7 @@ RIVALS: dict[str, Rival] = {
         "to_out",
         "softmax over features of queries and over tokens of keys",
     ),
-    "local": Rival(
+    "local": Package(
         "local-attention",
         "local",
         {"look_back": 1, "look_ahead": 1},
@@ -325,7 +325,7 @@ RIVALS: dict[str, Rival] = {
         "to_out",
         "blocks of 128, each also sees the block before and the block after; no rotary positions",
     ),
-    "window": Rival(
+    "window": Package(
         "local-attention",
         "window",
         {"radius": 128},
@@ -334,7 +334,7 @@ RIVALS: dict[str, Rival] = {
         "to_out",
         "exact window of 128 tokens to each side; no rotary positions",
     ),
-    "flex": Rival(
+    "flex": Package(
         "torch",
         "window",
         {"radius": 128},
@@ -343,23 +343,24 @@ RIVALS: dict[str, Rival] = {
         "to_out",
         "flex_attention, compiled, exact window of 128 tokens to each side",
     ),
-    "bigbird": Rival(
+    "bigbird": Package(
         "transformers",
         "bigbird",
         {},
         _BigBird,
         {"attention.query": 1, "attention.key": 1, "attention.value": 1},
         "",
-        "blocks of 64, 3 random; theirs has no output projection, so ours is measured without",
+        "blocks of 64, 3 random; the package has no output projection, so sparing is measured "
+        "without",
     ),
-    "longformer": Rival(
+    "longformer": Package(
         "transformers",
         "longformer",
         {},
         _Longformer,
         {"attention.query": 1, "attention.key": 1, "attention.value": 1},
         "",
-        "window of 128 to each side, first token global with its own projections; theirs has no "
-        "output projection, so ours is measured without",
+        "window of 128 to each side, first token global with its own projections; the package has "
+        "no output projection, so sparing is measured without",
     ),
 }

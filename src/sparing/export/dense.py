@@ -89,7 +89,7 @@ def compiled_segment(segment: nn.Module, example_inputs: Mapping[str, Tensor]) -
     return compiled
 
 
-def dense_rivals(
+def dense_chains(
     segment: nn.Module,
     example_inputs: Mapping[str, Tensor],
     folder: Path,

@@ -14,9 +14,9 @@ from transformers import (
 )
 
 from sparing.core.errors import Unsupported, UsageError
+from sparing.export.dense import compiled_segment, dense_chains, dense_segment
 from sparing.export.engine import Chain
 from sparing.export.int8 import Int8Settings, logit_shift
-from sparing.export.rivals import compiled_segment, dense_rivals, dense_segment
 from tests.export.segments import TOKENS, VOCABULARY, Answers, images, text_segments, texts
 
 SIZES = {
@@ -43,7 +43,7 @@ def vit():
 def test_every_engine_answers_the_same(tmp_path):
     torch.manual_seed(0)
     model = Answers(1).eval()
-    rivals = dense_rivals(
+    chains = dense_chains(
         model,
         texts(1, 8),
         tmp_path / "deep" / "er",
@@ -51,7 +51,7 @@ def test_every_engine_answers_the_same(tmp_path):
         compiled=False,
         longest=TOKENS,
     )
-    assert list(rivals) == [
+    assert list(chains) == [
         "eager",
         "onnxruntime",
         "torch.ao INT8",
@@ -59,7 +59,7 @@ def test_every_engine_answers_the_same(tmp_path):
     ]
     inputs = texts()
     plain = model(**inputs)
-    for name, chain in rivals.items():
+    for name, chain in chains.items():
         logits, left = chain(inputs)
         assert logit_shift(plain, logits).relative < (0.1 if "INT8" in name else 1e-5), name
         assert not left.any()
@@ -121,10 +121,10 @@ def test_transformers_models_in_every_engine(tmp_path, build, inputs):
     """Compiling one needs a C++ compiler and a minute."""
     model = build()
     candidates = [Int8Settings("blocks"), Int8Settings("tensor")]
-    rivals = dense_rivals(dense_segment(model), inputs(2), tmp_path, int8=candidates)
-    assert len(rivals) == 6
+    chains = dense_chains(dense_segment(model), inputs(2), tmp_path, int8=candidates)
+    assert len(chains) == 6
     with torch.no_grad():
         plain = model(**inputs(7)).logits
-    for name, chain in rivals.items():
+    for name, chain in chains.items():
         shift = logit_shift(plain, chain(inputs(7))[0])
         assert shift.relative < (0.2 if "INT8" in name else 1e-4), name
