@@ -110,7 +110,7 @@ def plan(setup: Setup, arms: Sequence[str]) -> list[Cell]:
 
 
 def _packages(arms: Sequence[str]) -> list[tuple[str, int]]:
-    """Every package beside one of these arms, at every length."""
+    """Every package beside one of these variants, at every length."""
     known = [name for name, form in packages.PACKAGES.items() if form.mechanism in arms]
     return [(name, tokens) for name in known for tokens in SECONDS["package"]]
 
@@ -125,7 +125,7 @@ def limits_cell(setup: Setup, count: int) -> Cell:
 
 
 def sizes(arm: str, device: str = "cpu") -> list[tuple[str, int]]:
-    """The modes and lengths at which an arm is measured."""
+    """The modes and lengths at which a variant is measured."""
     traits = mechanism_class(arm).traits
     if not traits.arm:
         return [("forward", tokens) for tokens in SECOND_TIER]
@@ -140,7 +140,7 @@ def sizes(arm: str, device: str = "cpu") -> list[tuple[str, int]]:
 
 
 def latency_cell(setup: Setup, arm: str, mode: str, tokens: int) -> Cell:
-    """One arm in turns with softmax; alone where softmax would take minutes."""
+    """One variant in turns with softmax; alone where softmax would take minutes."""
 
     def work(seconds: float) -> list[Record]:
         job = setup.job(arm, tokens, mode)
@@ -155,7 +155,7 @@ def latency_cell(setup: Setup, arm: str, mode: str, tokens: int) -> Cell:
 
 
 def compiled_cells(setup: Setup, arm: str) -> list[Cell]:
-    """An arm plain and compiled, in turns with softmax, where compiling should gain something."""
+    """A variant plain and compiled, in turns with softmax, where compiling should gain."""
     gains = mechanism_class(arm).gains_by_compiling
     kinds = {"always": ("compiled", "compiled-training"), "training": ("compiled-training",)}
     return [
@@ -166,7 +166,7 @@ def compiled_cells(setup: Setup, arm: str) -> list[Cell]:
 
 
 def compiled_cell(setup: Setup, arm: str, kind: str, tokens: int) -> Cell:
-    """One arm plain and compiled, in turns with softmax."""
+    """One variant plain and compiled, in turns with softmax."""
     mode = "training" if kind == "compiled-training" else "forward"
 
     def work(seconds: float) -> list[Record]:
@@ -334,7 +334,7 @@ def _package_records(
 
 
 def memory_cell(setup: Setup, arm: str, tokens: int) -> Cell:
-    """Peak memory of one arm in all its modes at a length, each in a fresh process."""
+    """Peak memory of one variant in all its modes at a length, each in a fresh process."""
     modes = [mode for mode, length in sizes(arm, setup.device) if length == tokens]
 
     def one(mode: str) -> Record:

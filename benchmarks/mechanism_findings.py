@@ -53,7 +53,7 @@ class Findings:
         return self.spread("speedup", f"{mode}/", arm=arm, tokens=tokens, compiled=False)
 
     def lengths(self, arm: str) -> list[int]:
-        """The lengths at which the arm stood beside softmax."""
+        """The lengths at which the variant stood beside softmax."""
         found = {
             int(record.labels["tokens"] or 0)
             for record in self._by_name.get("speedup", [])
@@ -82,7 +82,7 @@ class Findings:
         return math.log(long / short, 4) if short and long else None
 
     def crossover(self, arm: str) -> int | None:
-        """The length from which on the arm is faster than softmax at every measured length.
+        """The length from which on the variant is faster than softmax at every measured length.
 
         Between two lengths the speed-up is taken as straight on logarithmic scales. None where it
         is slower at the longest.

@@ -26,15 +26,15 @@ DEMO = Path(__file__).parent / "results" / "demo"
 KEPT = ("config.json", RECORDS, f"{RECORDS}.gz", "goals.json", "failed.json", "report.md")
 
 
-COLUMNS = ("Arm", "Accuracy", "Against dense", "Latency")
+COLUMNS = ("Variant", "Accuracy", "Against dense", "Latency")
 
 
 def excerpt(report: str) -> str:
-    """The verdict, and some columns of the table under "All arms" without their smaller notes."""
+    """The verdict and some columns of the table under "All variants" without smaller notes."""
     verdict = re.split(r"^## ", report, flags=re.MULTILINE)[0].split("\n\n")[2].strip()
-    section = re.search(r"^## All arms.*?\n\n(\|.*?)\n\n", report, re.MULTILINE | re.DOTALL)
+    section = re.search(r"^## All variants.*?\n\n(\|.*?)\n\n", report, re.MULTILINE | re.DOTALL)
     if section is None:
-        raise SystemExit("report.md has no table of arms")
+        raise SystemExit("report.md has no table of variants")
     rows = [line.strip("| ").split(" | ") for line in section.group(1).splitlines()]
     chosen = [i for i, head in enumerate(rows[0]) if head.startswith(COLUMNS)]
     lines = [f"| {' | '.join(_short(row[i], notes=i > 0) for i in chosen)} |" for row in rows]

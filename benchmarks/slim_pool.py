@@ -46,13 +46,13 @@ POOLED = "Pooled over tasks and seeds, in accuracy:"
 
 
 def forms(records: Iterable[Record], name: str, arm: str, batch: int) -> list[Record]:
-    """The records of one arm at one batch size, every engine."""
+    """The records of one variant at one batch size, every engine."""
     wanted = {"arm": arm, "batch": batch}.items()
     return [r for r in records if r.name == name and wanted <= r.labels.items()]
 
 
 def summary_of(records: Sequence[Record], arm: str, batch: int) -> dict[str, Any] | None:
-    """Speed and score difference of an arm in its fastest engine; None where there is none."""
+    """Speed and score difference of a variant in its fastest engine; None where there is none."""
     speeds = forms(records, "speed_up", arm, batch)
     if not speeds:
         return None
@@ -97,7 +97,7 @@ def rows_of(records: Sequence[Record], task: str, seed: int) -> list[dict[str, A
 
 
 def gaps_of(folder: Path, arm: str, to: str = DENSE) -> NDArray[np.float64] | None:
-    """By test example: 1 where only this arm is right, -1 where only the other is, else 0."""
+    """By test example: 1 where only this variant is right, -1 where only the other is, else 0."""
     answers = load(read_stored(stored_path(folder / ANSWERS) or folder / ANSWERS))
     if not {arm, to} <= answers.keys():
         return None
@@ -109,7 +109,7 @@ def gaps_of(folder: Path, arm: str, to: str = DENSE) -> NDArray[np.float64] | No
 def pooled(
     folders: Mapping[str, Sequence[Path]], arm: str, to: str = DENSE
 ) -> PooledDifference | None:
-    """The accuracy that an arm loses or gains over all tasks and seeds; None where none has it.
+    """The accuracy that a variant loses or gains over all tasks and seeds; None where none has it.
 
     ``folders`` are the runs of each task, one for each seed. The bound is the one-sided 95 % one.
     """
@@ -152,7 +152,7 @@ def totals(
 
 
 def _beside(folders: Mapping[str, Sequence[Path]], arm: str) -> list[tuple[str, ...]]:
-    """Slim over the runs that have this arm, and the difference of the two."""
+    """Slim over the runs that have this variant, and the difference of the two."""
     runs = {
         task: [place for place in places if gaps_of(place, arm) is not None]
         for task, places in folders.items()

@@ -164,6 +164,6 @@ def step_call(run: str | None, kind: str) -> Callable[[], object]:
 
 
 def totals(records: Sequence[Record]) -> dict[str, float]:
-    """Seconds in training steps of each arm of a run of slim."""
+    """Seconds in training steps of each variant of a run of slim."""
     taken = [record for record in records if record.name == "train_time_s"]
     return {str(record.labels["arm"]): float(record.value or 0.0) for record in taken}

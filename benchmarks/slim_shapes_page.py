@@ -22,7 +22,7 @@ of the dense model's."""
 
 
 def page(records: Sequence[Record], earlier: Mapping[str, Mapping[str, float]]) -> str:
-    """The whole page as Markdown; ``earlier`` are seconds of training by task and arm."""
+    """The whole page as Markdown; ``earlier`` are seconds of training by task and variant."""
     parts = [INTRODUCTION]
     cells = dict.fromkeys(
         (r.labels["shape"], r.labels["batch"], r.labels["tokens"])

@@ -185,7 +185,7 @@ def half_width(values: Sequence[float]) -> float | None:
 
 
 def summary(points: Sequence[Point]) -> list[dict[str, Any]]:
-    """Means over seeds of each arm and setting."""
+    """Means over seeds of each variant and setting."""
     received = [point for point in points if point.arm == RECEIVED]
     rows = []
     for arm, knob in dict.fromkeys((point.arm, point.knob) for point in points):

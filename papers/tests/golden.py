@@ -130,7 +130,7 @@ def of_kerformer(config: Config, measured: Records, before: Records) -> Any:
 
 
 def of_linformer(config: Config, measured: Records, before: Records) -> Any:
-    standard = lin_options.BUDGETS["standard"]  # whose arms the committed runs have
+    standard = lin_options.BUDGETS["standard"]  # whose variants the committed runs have
     options = _typed(lin_options.Options, config["identity"], standard)
     tasks = config["tasks"]
     found = lin_analysis.analyse(measured, {name: t["chance"] for name, t in tasks.items()})
@@ -165,7 +165,7 @@ def _only(kind: type[Any], /, **facts: Any) -> Any:
 def options_of(kind: Any, identity: Mapping[str, Any]) -> Any:
     """A study's options as a run's configuration holds them, the rest by default.
 
-    Arms may be added to a run, so they are not in its identity: those by default are taken.
+    Variants may be added to a run, so they are not in its identity: those by default are taken.
     """
     hints = typing.get_type_hints(kind)
     given = {}

@@ -21,7 +21,7 @@ def slim_pool():
 
 
 def answers(folder, right):
-    """A run's answers to two classes; ``right`` lists by arm which examples are answered well."""
+    """A run's answers to two classes; ``right`` lists by variant which are answered well."""
     folder.mkdir()
     labels = torch.tensor([0, 1, 0, 1])
     tensors = {"labels": labels}

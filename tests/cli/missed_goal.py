@@ -22,7 +22,7 @@ BUDGETS = {"quick": Options()}
 
 def prepare(options, folder, data):
     goal = Goal("accuracy", 0.9, "share", required=True)
-    decided = goal.judge(options.value, (options.value - 0.1, options.value + 0.1))
+    decided = goal.decide(options.value, (options.value - 0.1, options.value + 0.1))
     config = base_config(__name__, {}) | {"name": "missed", "arms": ["a"], "baseline": "a"}
     look = Cell("look", lambda: [Record("looked", 1.0, "", "measured")])
     return Experiment(__name__, config, lambda run: [look], lambda records: [decided])

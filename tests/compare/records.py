@@ -36,7 +36,7 @@ TIME = "2025-01-01T00:00:00+00:00"
 
 @dataclass(frozen=True)
 class Shape:
-    """How one arm behaves: overhead and slopes of its latency in ms, and its accuracy."""
+    """How one variant behaves: overhead and slopes of its latency in ms, and its accuracy."""
 
     fixed: float
     linear: float
@@ -129,7 +129,7 @@ def record(
 
 
 def records(arms: tuple[str, ...] = EIGHT, seeds: int = 5, tokens: int = 65) -> list[Record]:
-    """Everything that a finished run of these arms would record; the first is the baseline."""
+    """Everything that a finished run of these variants would record; the first is the baseline."""
     chance = random.Random(0)
     made = []
     for position, arm in enumerate(arms):
@@ -164,7 +164,7 @@ def _training(arm: str, shape: Shape, seeds: int, chance: random.Random) -> list
 
 
 def shape_of(arm: str, position: int) -> Shape:
-    """An arm's own shape, or one near another's, different for each position."""
+    """A variant's own shape, or one near another's, different for each position."""
     if arm in SHAPES:
         return SHAPES[arm]
     near = list(SHAPES.values())[position % len(SHAPES)]
@@ -176,7 +176,7 @@ def shape_of(arm: str, position: int) -> Shape:
 
 
 def thirty(**changes: object) -> dict[str, object]:
-    """The configuration of a run of thirty arms in their families."""
+    """The configuration of a run of thirty variants in their families."""
     families = {arm: family for family, arms in FAMILIES.items() for arm in arms}
     return config(THIRTY, 3, families=families, **changes)
 
@@ -267,7 +267,7 @@ def verdict_of(interval: tuple[float, float], margin: float) -> str:
 
 GOALS = [
     {
-        "name": "an efficient arm as accurate as dense",
+        "name": "an efficient variant as accurate as dense",
         "target": "within 1 point",
         "value": -0.002,
         "interval": [-0.007, 0.004],

@@ -19,7 +19,7 @@ WORDS = {True: {"better", "no worse"}, False: {"worse"}, "undecided": {"undecide
 
 
 def _measured(run, seeds):
-    """Accuracies of every arm and seed, and ratios of latency; some differences are near zero."""
+    """Accuracies of every variant and seed, and ratios of latency, some differences near zero."""
     chance = random.Random(run)
     records = []
     for arm in ARMS:

@@ -104,7 +104,7 @@ def test_a_goal_of_speed_is_not_decided_on_a_busy_machine():
 )
 def test_a_goal_is_missed_only_where_the_whole_interval_misses_it(at_most, interval, met):
     goal = Goal("speed", 1.0, "ratio", at_most)
-    assert goal.judge(sum(interval) / 2, interval).met == met
+    assert goal.decide(sum(interval) / 2, interval).met == met
 
 
 def test_the_share_of_a_model_of_four_layers_by_hand(monkeypatch):
@@ -142,7 +142,7 @@ def test_the_share_of_a_model_of_four_layers_by_hand(monkeypatch):
     assert gain.interval == pytest.approx((1 / 0.8, 1 / 0.4))
     for few in (30, 9):
         cells._share_records(replace(arms, rounds=few), 64, lambda: None)
-    assert rounds == [10, 15, 5]  # half of the arms' rounds, but five at least
+    assert rounds == [10, 15, 5]  # half of the variants' rounds, but five at least
 
 
 def test_one_seed_decides_nothing():

@@ -24,7 +24,7 @@ def test_the_attention_core_alone_decides_nothing():
 
 
 def situation(arms, crossings=(), shares=True):
-    """A run of softmax and arms given as name -> (ratio and interval, word for the accuracy)."""
+    """A run of softmax and variants given as name -> (ratio and interval, the accuracy's word)."""
     found = []
     for arm, (speed, word) in arms.items():
         place = {"arm": arm, "scope": "model", "tokens": 65, "batch": 1}
@@ -59,14 +59,14 @@ def situation(arms, crossings=(), shares=True):
         ({"a": (FAST, "worse"), "b": (SLOW, "no worse")}, "keep dense", "softmax", "but its acc"),
         ({"a": (SLOW, "no worse")}, "keep dense", "softmax", r"a makes .* 1\.50× slower"),
         ({"a": (SLOW, "worse"), "b": (SLOW, None)}, "keep dense", "softmax", "even the fastest"),
-        ({"a": (SAME, "no worse")}, "keep dense", "softmax", "no other arm is clearly faster"),
+        ({"a": (SAME, "no worse")}, "keep dense", "softmax", "no other variant is clearly faster"),
         (
             {"a": ((0.9996, (0.9993, 0.9998)), "no worse")},
             "keep dense",
             "softmax",
-            "no other arm is clearly faster",
+            "no other variant is clearly faster",
         ),
-        ({"a": (SAME, "undecided")}, "keep dense", "softmax", "no other arm is clearly faster"),
+        ({"a": (SAME, "undecided")}, "keep dense", "softmax", "no other variant is clearly faster"),
         ({"a": (SAME, "better")}, "use", "a", "no difference in speed was found"),
         ({"a": (SLOW, "better")}, "depends", "a", "only if accuracy counts most"),
         ({"a": (FAST, "undecided")}, "undecided", None, "keep dense until more is known"),
@@ -88,7 +88,10 @@ def test_decision(arms, decision, arm, says):
     [
         ([("a", 512), ("b", 300)], "From about 300 tokens on .* of b becomes faster than dense's;"),
         ([("a", 512), ("b", None)], "From about 512 tokens on"),
-        ([("a", None), ("b", None)], "No arm's attention becomes faster than dense up to 4,096"),
+        (
+            [("a", None), ("b", None)],
+            "No variant's attention becomes faster than dense up to 4,096",
+        ),
         ([("a", None)], "is not known yet"),
         ([], "is not known yet"),
         ([("a", 64)], "of a is faster than dense's from about 64 tokens on, so already here"),
@@ -118,7 +121,7 @@ def test_an_interval_that_holds_or_touches_1_decides_nothing(value, interval, de
     result = decide(*situation({"a": ((value, interval), "no worse")}))
     assert result.decision == decision
     unclear = interval[0] <= 1 <= interval[1]
-    assert ("no other arm is clearly faster" in result.first) == unclear
+    assert ("no other variant is clearly faster" in result.first) == unclear
     assert ("faster than dense (95 %" in result.first) == (interval[1] < 1)
     assert ("slower than dense" in result.first) == (interval[0] > 1)
 
@@ -206,7 +209,7 @@ def test_a_measured_length_is_no_estimate_and_the_newest_word_counts():
     found.append(make.record("latency_ms", 1.0, "ms", **place))
     assert "From 512 tokens on the picture changes" in decide(found, config).second
     found.append(make.record("crossover_tokens", None, "tokens", arm="a", longest_tokens=4096))
-    assert "No arm's attention becomes faster" in decide(found, config).second
+    assert "No variant's attention becomes faster" in decide(found, config).second
     found.append(make.record("crossover_tokens", 512.0, "tokens", arm="a"))
     assert "From 512 tokens on the picture changes" in decide(found, config).second
 
@@ -215,7 +218,7 @@ def test_a_measured_length_is_no_estimate_and_the_newest_word_counts():
     ("arms", "says"),
     [
         ({"a": (SAME, "worse"), "idle": (FAST, "worse")}, "the nearest, a, takes"),
-        ({"a": (SLOW, "worse"), "idle": (FAST, "worse")}, "other arm that is no control, a"),
+        ({"a": (SLOW, "worse"), "idle": (FAST, "worse")}, "other variant that is no control, a"),
         ({"a": (FAST, "undecided"), "idle": (FAST, "undecided")}, "decided: a makes"),
         ({"idle": (FAST, "worse")}, "idle makes"),
     ],
@@ -232,7 +235,7 @@ def test_an_arm_that_failed_is_not_waited_for():
     failed = [{"cell": "train/a/seed=0", "error": "boom"}]
     assert decide(found, config, failed).decision == "keep dense"
     every = [*failed, {"cell": {"arm": "b"}, "error": "boom"}]
-    assert "no other arm could be measured" in decide([], config, every).first
+    assert "no other variant could be measured" in decide([], config, every).first
 
 
 @pytest.mark.parametrize("arm", [(FAST, None), (None, "no worse"), (None, "better")])

@@ -309,7 +309,7 @@ def test_the_analysis_is_replaced_and_not_doubled(tmp_path):
 )
 def test_a_goal_is_met_only_by_a_whole_interval(interval, at_most, met):
     goal = Goal("name", 0.1, "share", at_most=at_most)
-    assert goal.judge(0.1, interval).met == met
+    assert goal.decide(0.1, interval).met == met
 
 
 def test_the_command_names_no_folder_of_this_machine(monkeypatch, tmp_path):

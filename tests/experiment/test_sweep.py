@@ -32,7 +32,7 @@ EXPONENT = {"square": 2, "line": 1}
 
 
 class Clock:
-    """Seconds that pass only in calls: a microsecond for each unit of an arm's work."""
+    """Seconds that pass only in calls: a microsecond for each unit of a variant's work."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""INT8 in slim: the rule that chooses, alike for both arms, and what is trained, told and saved."""
+"""INT8 in slim: the rule that chooses, the same for both variants, and what is trained, saved."""
 
 from __future__ import annotations
 

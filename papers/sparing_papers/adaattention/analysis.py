@@ -40,7 +40,7 @@ def analyse(
 ) -> list[Record]:
     """Scores over seeds and tasks, their differences to full, and mean speeds.
 
-    ``ablated`` names the tasks that run every arm (all unless given): the mean is over these.
+    ``ablated`` names the tasks that run every variant (all unless given): the mean is over these.
     """
     table, groups = RecordTable(records), _groups(works, ablated)
     derived: list[Record] = []
@@ -133,7 +133,7 @@ def _differences(
 
 
 def _controls(works: Sequence[Work], seeds: Sequence[int], inside: list[str]) -> Iterator[Record]:
-    """Differences between the adaptive arm and the controls that ignore the input."""
+    """Differences between the adaptive variant and the controls that ignore the input."""
     ablated = [work for work in works if work.name in inside]
     for control in CONTROLS:
         gaps = [gap for work in ablated if (gap := gap_of(work, ADAPTIVE, control, seeds))]
@@ -157,7 +157,7 @@ def _means(table: RecordTable, arm: str, tasks: Sequence[str]) -> Iterator[Recor
 def _speeds(table: RecordTable, groups: Groups) -> Iterator[Record]:
     """Geometric means of speeds: over a task's seeds for each class of inputs, then over tasks.
 
-    Where an arm was also timed with the INT8 forms, the speed from its group counts.
+    Where a variant was also timed with the INT8 forms, the speed from its group counts.
     """
     timed: dict[tuple[Label, Label, Label], dict[Label, Record]] = {}
     for r in own_group_first(table.all("speed_up")):
@@ -224,7 +224,7 @@ def _training_part(logs: Sequence[float]) -> Iterator[Part]:
 
 
 def _training_times(table: RecordTable) -> Iterator[Record]:
-    """Each arm's training time over full's, paired by seed, on each task."""
+    """Each variant's training time over full's, paired by seed, on each task."""
     took = {
         (r.labels["task"], r.labels["arm"], r.labels["seed"]): r.value
         for r in table.all("train_time_s")

@@ -1,4 +1,4 @@
-"""The arms of the AdaAttention study: one dense model, its attention changed, trained on."""
+"""The variants of the AdaAttention study: one dense model, its attention changed, trained on."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class Arm:
     """One way to change the dense model's attention.
 
     ``weight`` is that of the loss that rewards low scores (the paper's lambda). It rises to 0.05 at
-    the end as printed; an arm that begins above that, or at 0, keeps its weight. Arms of one
+    the end as printed; a variant that begins above that, or at 0, keeps its weight. Variants of one
     ``group`` are timed together. ``everywhere`` marks the rows of Tables I to III, which every task
-    runs. A ``rotated`` arm rotates queries and keys first, so that the first coordinates of a head
-    matter most. ``rate`` multiplies the learning rate of the mechanism's parameters.
+    runs. A ``rotated`` variant rotates queries and keys first, so that the first coordinates of a
+    head matter most. ``rate`` multiplies the learning rate of the mechanism's parameters.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Arm:
     rate: float = 1.0
 
     def fits(self, answer: str) -> bool:
-        """Whether the arm exists for such answers: only classifiers can drop tokens."""
+        """Whether the variant exists for such answers: only classifiers can drop tokens."""
         return answer == "class" or self.kind not in ("skip", "slim")
 
     @property
@@ -117,11 +117,11 @@ TABLE_ONE = tuple(arm for arm in ARMS if arm.name in rows("Table I"))
 
 
 def chosen(names: tuple[str, ...]) -> tuple[Arm, ...]:
-    """The arms of these names, all if none is given; always with full, the baseline."""
+    """The variants of these names, all if none is given; always with full, the baseline."""
     known = {arm.name: arm for arm in ARMS}
     for name in names:
         if name not in known:
-            raise UsageError(f"unknown arm {name!r}{nearest(name, known)}")
+            raise UsageError(f"unknown variant {name!r}{nearest(name, known)}")
     return tuple(arm for arm in ARMS if not names or arm.name in (*names, FULL))
 
 
@@ -196,8 +196,8 @@ class Work:
 def _answer_the_mean(model: PreTrainedModel, task: Task) -> None:
     """Let a new head begin at the mean of the answers, not at 0.
 
-    Otherwise a few hundred steps at a fine-tuning rate would go into reaching it, and arms would
-    differ by how soon they do.
+    Otherwise a few hundred steps at a fine-tuning rate would go into reaching it, and variants
+    would differ by how soon they do.
     """
     heads = [m for m in model.modules() if isinstance(m, torch.nn.Linear) and m.out_features == 1]
     bias = heads[-1].bias if heads else None
@@ -208,7 +208,7 @@ def _answer_the_mean(model: PreTrainedModel, task: Task) -> None:
 
 
 def train_dense(work: Work, seed: int) -> TrainResult:
-    """Fine-tune the dense model, from which every arm of this seed begins."""
+    """Fine-tune the dense model, from which every variant of this seed begins."""
     recipe = work.recipe(seed, dense=True)
     return train(work.build(seed), work.task, recipe, output_dir=work.model_dir(DENSE, seed))
 
@@ -252,10 +252,10 @@ def options_of(arm: Arm, tokens: int, seed: int) -> dict[str, Any]:
 
 
 def _auxiliary(work: Work, arm: Arm, seed: int) -> Auxiliary:
-    """The printed schedule with the dense model's validation score as baseline, for all arms.
+    """The printed schedule with the dense model's validation score as baseline, for all variants.
 
     The printed rule ends a training that falls below 95 % and keeps the last validation above, not
-    the best. If the other arms kept their best, that choice alone would gain a point on SST-2.
+    the best. If the other variants kept their best, that choice alone would gain a point on SST-2.
     """
     dense = evaluate(work.open(DENSE, seed), work.task, "validation")
     return Auxiliary(weight=arm.weight, last_weight=arm.last_weight, baseline=dense.score)
@@ -296,7 +296,7 @@ def _train_gradually(
 
 
 def skip_after(layers: int) -> int:
-    """The layer after which the skipping arm drops tokens."""
+    """The layer after which the skipping variant drops tokens."""
     return max(1, min(SKIP_AFTER, layers - 1))
 
 
@@ -340,6 +340,6 @@ def _train_ours(work: Work, recipe: Recipe, seed: int) -> tuple[TrainResult, dic
 
 
 def _score_on(work: Work, arm: str, seed: int, examples: Any) -> float:
-    """A trained arm's score on a part of validation."""
+    """A trained variant's score on a part of validation."""
     part = replace(work.task, validation=examples)
     return evaluate(work.open(arm, seed), part, "validation").score

@@ -24,7 +24,7 @@ from sparing_papers.adaattention.names import ADAPTIVE, AS_PRINTED, EVERY, INT8,
 from sparing_papers.adaattention.options import Options
 from sparing_papers.adaattention.published import MEAN_SPEED
 
-LEAST_CUT = 0.005  # share of heads; below it the adaptive arm is dense attention with a scorer
+LEAST_CUT = 0.005  # share of heads; below it the adaptive variant is dense attention with a scorer
 TIMES = "\N{MULTIPLICATION SIGN}"
 LOSS = "score_difference"
 
@@ -38,7 +38,7 @@ def claims_of(options: Options, works: Sequence[Work]) -> list[Claim]:
     """The printed claims on the method, and the declared ones on slim.
 
     A claim on several tasks stays undecided until all of them have every seed, unless it is missed
-    already. An adaptive arm that cuts nothing is dense attention, so its difference decides
+    already. An adaptive variant that cuts nothing is dense attention, so its difference decides
     nothing.
     """
     texts: dict[str, Label] = {"task": EVERY}
@@ -93,7 +93,7 @@ def _measured(name: str, labels: dict[str, Label]) -> Measure:
 
 
 def _whole(options: Options, works: Sequence[Work], name: str, labels: dict[str, Label]) -> Guard:
-    """Whether a mean over tasks has every task that its arm runs on, with every seed."""
+    """Whether a mean over tasks has every task that its variant runs on, with every seed."""
 
     def guard(records: RecordTable, result: GoalResult) -> bool:
         mean = records.find(name, **labels)
@@ -114,7 +114,7 @@ def _whole(options: Options, works: Sequence[Work], name: str, labels: dict[str,
 
 
 def _cuts(records: RecordTable, result: GoalResult) -> bool:
-    """Whether the adaptive arm narrows heads on each task, on average over its seeds."""
+    """Whether the adaptive variant narrows heads on each task, on average over its seeds."""
     shares: dict[Label, list[float]] = {}
     for record in records.all("cut_share", arm=ADAPTIVE):
         shares.setdefault(record.labels["task"], []).append(float(record.value or 0.0))

@@ -25,7 +25,7 @@ def tasks_of(config: Config) -> list[str]:
 
 
 def ablations_of(config: Config) -> list[str]:
-    """The tasks that run every arm: means are over these."""
+    """The tasks that run every variant: means are over these."""
     return [str(name) for name in config.get("ablations") or tasks_of(config)]
 
 
@@ -58,19 +58,19 @@ def is_image(config: Config, records: RecordTable, task: str) -> bool:
 
 
 def kind_of_inputs(config: Config, records: RecordTable) -> str:
-    """The kind of inputs of the tasks that run every arm: texts, images, or inputs for both."""
+    """The kind of inputs of the tasks that run every variant: texts, images, or inputs for both."""
     kinds = {is_image(config, records, task) for task in ablations_of(config)}
     return "inputs" if len(kinds) > 1 else "images" if True in kinds else "texts"
 
 
 def arms_of(records: RecordTable) -> list[str]:
-    """The arms with a mean score, in the study's order."""
+    """The variants with a mean score, in the study's order."""
     scored = [str(record.labels["arm"]) for record in records.all("score", task=MEAN)]
     return list(dict.fromkeys([*(arm for arm in records.arms if arm in scored), *scored]))
 
 
 def arms_of_any_task(records: RecordTable) -> list[str]:
-    """The arms that were trained on any task, in the study's order; INT8 forms last."""
+    """The variants that were trained on any task, in the study's order; INT8 forms last."""
     scored = {record.labels["arm"] for record in records.all("seed_score")} - {"dense"}
     return sorted((arm for arm in records.arms if arm in scored), key=_is_int8)
 
@@ -85,7 +85,7 @@ def speed(records: RecordTable, arm: str) -> Record | None:
 
 
 def speed_on(records: RecordTable, arm: str, task: str) -> Record | None:
-    """The speed on one task's inputs, against full, from the arm's group."""
+    """The speed on one task's inputs, against full, from the variant's group."""
     return _first(own_group_first(records.all("speed_up", arm=arm, task=task, inputs="all")))
 
 
@@ -101,12 +101,12 @@ def lengths_of(records: RecordTable) -> list[int]:
 
 
 def difference(records: RecordTable, arm: str, task: str = MEAN) -> Record | None:
-    """The score less full's, over the tasks that run every arm unless one is named."""
+    """The score less full's, over the tasks that run every variant unless one is named."""
     return records.find("score_difference", arm=arm, task=task)
 
 
 def latency(records: RecordTable, tasks: Sequence[str], arm: str, of: str) -> Record | None:
-    """Milliseconds on the first of these tasks that has them, from the arm's group."""
+    """Milliseconds on the first of these tasks that has them, from the variant's group."""
     by_task = (records.all("latency_ms", arm=arm, task=task, of=of) for task in tasks)
     return _first([record for timed in by_task for record in own_group_first(timed)])
 
@@ -124,7 +124,7 @@ def _first(records: Sequence[Record]) -> Record | None:
 def speeds_by_length(
     records: RecordTable, tasks: Sequence[str], classes: Sequence[str]
 ) -> dict[tuple[str, Label], dict[Label, Record]]:
-    """The speed on inputs of each class of length, by task and arm."""
+    """The speed on inputs of each class of length, by task and variant."""
     speeds: dict[tuple[str, Label], dict[Label, Record]] = {}
     for task in tasks:
         for record in own_group_first(records.all("speed_up", task=task)):
@@ -154,7 +154,7 @@ def training_ratio(records: RecordTable, tasks: Sequence[str], arm: str) -> Reco
 
 
 def ours_beside(records: RecordTable, tasks: Sequence[str], printed: Record) -> Record | None:
-    """The newest measured record for a printed figure; of speeds that of the arm's group."""
+    """The newest measured record for a printed figure; of speeds that of the variant's group."""
     labels = {name: value for name, value in printed.labels.items() if name not in QUOTING}
     ours = records.all(printed.name, **labels)
     if "task" not in labels:
@@ -172,7 +172,7 @@ def side_of(record: Record, level: float) -> Side:
 
 
 def control_differences(records: RecordTable) -> dict[str, Record]:
-    """The adaptive arm's paired difference to each control, where that was computed."""
+    """The adaptive variant's paired difference to each control, where that was computed."""
     paired = (
         (arm, records.find("control_difference", arm=ADAPTIVE, to=arm, task=MEAN))
         for arm in CONTROLS
@@ -181,7 +181,7 @@ def control_differences(records: RecordTable) -> dict[str, Record]:
 
 
 def side_of_controls(records: RecordTable) -> Side:
-    """The side of any control that the adaptive arm is on, with disjoint intervals."""
+    """The side of any control that the adaptive variant is on, with disjoint intervals."""
     ours = difference(records, ADAPTIVE)
     for control in (difference(records, arm) for arm in CONTROLS):
         if ours is None or control is None or not ours.interval or not control.interval:

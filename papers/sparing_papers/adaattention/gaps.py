@@ -1,4 +1,4 @@
-"""Score differences of two trained arms, with intervals over test examples and trainings."""
+"""Score differences of two trained variants, with intervals over test examples and trainings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Gap:
 
 
 def gap_of(work: Work, arm: str, to: str, seeds: Sequence[int]) -> Gap | None:
-    """The score difference of two arms on a task, over the seeds that have both.
+    """The score difference of two variants on a task, over the seeds that have both.
 
     None without such a seed. Seeds and examples are crossed random effects, as in
     ``pool_differences``.

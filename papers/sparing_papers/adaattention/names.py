@@ -1,17 +1,17 @@
-"""The names of arms, of forms at BERT-base's shape and of means, and their titles on the page."""
+"""The names of variants, of forms at BERT-base's shape and of means, and their page titles."""
 
 from __future__ import annotations
 
 DENSE, FULL, ADAPTIVE, OURS = "dense", "full", "adaptive", "slim"
 CONTROLS = ("random", "global", "uniform")
-"""The controls: arms with scores that do not depend on the input."""
+"""The controls: variants with scores that do not depend on the input."""
 SCORER_SHARES = {"scorer-d8": 0.125, "scorer-d2": 0.5, "scorer-d": 1.0}
-"""The scorer's width over the model's; the adaptive arm's is a quarter."""
+"""The scorer's width over the model's; the adaptive variant's is a quarter."""
 INT8, FULL_INT8 = "int8", "full int8"
 SHAPE = "bert-base"
 AS_PRINTED, FREE, NARROW = "as-printed", "attention free", "width 2/3"
 MEAN, EVERY, GLUE = "mean", "every", "glue"
-"""Means over the tasks that run every arm, over all tasks of texts, and over those of GLUE that
+"""Means over the tasks that run every variant, over all tasks of texts, and over those of GLUE that
 have every row of Table I."""
 GLUE_TASKS = ("mnli", "qqp", "qnli", "sst2", "cola", "stsb", "mrpc", "rte")
 """Those of Table I, in its order."""
@@ -49,7 +49,7 @@ _SHOWN = {
 
 
 def name_of_arm(arm: object) -> str:
-    """The title of an arm; INT8 forms are named after their arm."""
+    """The title of a variant; INT8 forms are named after their variant."""
     text = str(arm)
     if text.endswith(f" {INT8}"):
         return f"{name_of_arm(text.removesuffix(f' {INT8}'))}, INT8"

@@ -26,14 +26,14 @@ IMAGE_SIZES: Mapping[str, Any] = {"layers": 4, "width": 64, "heads": 4}
 TRAINED = ("dense_epochs", "epochs", "batch_size", "learning_rate", "mechanism_rate_factor")
 ACCURACY = "accuracy"
 NEEDS_ACCELERATOR = (
-    "the paper's own setting (BERT-base, GLUE, all arms, 3 seeds, 4 epochs of up to 393,000 "
+    "the paper's own setting (BERT-base, GLUE, all variants, 3 seeds, 4 epochs of up to 393,000 "
     "texts) takes months on a CPU and needs an accelerator"
 )
 
 
 @dataclass(frozen=True)
 class Options:
-    """The tasks, arms, training and timing of a run."""
+    """The tasks, variants, training and timing of a run."""
 
     # Tasks and models
     tasks: Annotated[tuple[str, ...], distinct] = ()
@@ -55,7 +55,7 @@ class Options:
     arms: Annotated[tuple[str, ...], distinct] = ()
     """Empty for all."""
     ablations: Annotated[tuple[str, ...], distinct] = ()
-    """The tasks that run every arm (empty for all); the others run those of Tables I to III."""
+    """The tasks that run every variant (empty for all); the others run those of Tables I to III."""
     seeds: Annotated[tuple[int, ...], some, distinct] = (0,)
 
     # Training
@@ -97,12 +97,12 @@ class Options:
         chosen(self.arms)
 
     def arms_of(self, work: Work) -> tuple[Arm, ...]:
-        """The arms of a task: all selected ones, or those of the paper's main tables."""
+        """The variants of a task: all selected ones, or those of the paper's main tables."""
         arms = (arm for arm in chosen(self.arms) if arm.everywhere or self.ablated(work))
         return tuple(arm for arm in arms if arm.fits(work.task.answer))
 
     def ablated(self, work: Work) -> bool:
-        """Whether all arms are run on this task."""
+        """Whether all variants are run on this task."""
         return not self.ablations or work.name in self.ablations
 
 

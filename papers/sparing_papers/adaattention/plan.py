@@ -36,7 +36,7 @@ BIGBIRD = (2.2, 2.0)
 
 
 def arm_seconds(work: Work, arm: Arm | None) -> float:
-    """Estimated seconds of an arm's training, validations and test; None is the dense model."""
+    """Estimated seconds of a variant's training, validations and test; None is the dense model."""
     train_factor, call_factor = FACTORS["full"] if arm is None else _factors(arm)
     recipe = work.recipe(0, dense=arm is None)
     tokens = {name: _tokens(work, part.lengths) for name, part in work.task.splits.items()}
@@ -54,7 +54,7 @@ def calls_seconds(work: Work, calls: float, tokens: float = 0) -> float:
 
 
 def timed_seconds(work: Work, examples: int, rounds: int, arms: int) -> float:
-    """Estimated seconds to time arms on inputs one by one; small calls are slow."""
+    """Estimated seconds to time variants on inputs one by one; small calls are slow."""
     lengths = work.task.test.lengths
     tokens = _tokens(work, lengths) * min(1.0, examples / max(1, len(lengths)))
     start = 0.003 * min(examples, len(lengths))

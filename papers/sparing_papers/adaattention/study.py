@@ -104,14 +104,14 @@ def _arithmetic() -> list[Record]:
 def _task_cells(options: Options, work: Work) -> list[Cell]:
     """Trainings, each seed in another order; then timings; then patterns and ablations.
 
-    The arms of Tables I to III are timed with every seed, since what is cut differs by seed.
+    The variants of Tables I to III are timed with every seed, since what is cut differs by seed.
     """
     arms = options.arms_of(work)
     timing = Timing(options.timed_examples, options.rounds, options.thread_count)
     cells, first, names = [], options.seeds[0], [arm.name for arm in arms]
     for number, seed in enumerate(options.seeds):
         full, rest = arms[:1], arms[1:]  # slim needs the score of full
-        turn = number % max(1, len(rest))  # no other arm is always first
+        turn = number % max(1, len(rest))  # no other variant is always first
         cells.append(replace(dense_cell(work, seed), weight=arm_seconds(work, None)))
         cells += [
             replace(arm_cell(work, arm, seed), weight=arm_seconds(work, arm))
@@ -138,7 +138,7 @@ def _task_cells(options: Options, work: Work) -> list[Cell]:
 def _ablation_cells(
     options: Options, work: Work, names: Sequence[str], timing: Timing
 ) -> list[Cell]:
-    """The further cells of the tasks that run every arm."""
+    """The further cells of the tasks that run every variant."""
     first = options.seeds[0]
     quantised = [name for name in QUANTISED if name in names]
     cells = [int8_cell(work, options.seeds, quantised, timing), certificate_cell(work, first)]

@@ -23,7 +23,7 @@ Seeds = dict[Any, float]
 
 
 def by_seed(table: RecordTable, name: str, arm: str, **labels: Label) -> Seeds:
-    """A quantity of an arm by seed; of a part of a set only where labels name the part."""
+    """A quantity of a variant by seed; of a part of a set only where labels name the part."""
     parts = set(PARTS) - labels.keys()
     records = table.all(name, arm=arm, **labels)
     whole = [record for record in records if parts.isdisjoint(record.labels)]
@@ -31,7 +31,7 @@ def by_seed(table: RecordTable, name: str, arm: str, **labels: Label) -> Seeds:
 
 
 def mean_of(table: RecordTable, name: str, arm: str, **labels: Label) -> Record | None:
-    """The mean over seeds of a quantity of an arm."""
+    """The mean over seeds of a quantity of a variant."""
     return table.exact(f"mean_{name}", arm=arm, over="seeds", **labels)
 
 
@@ -65,7 +65,7 @@ def legacy_span(table: RecordTable, arm: str) -> Record | None:
 
 
 def is_exact(table: RecordTable, arm: str) -> bool:
-    """Whether an arm errs nowhere on any of the corrected sets."""
+    """Whether a variant errs nowhere on any of the corrected sets."""
     errors = [mean_of(table, "mean_error", arm, set=name) for name in SETS]
     return all(error is not None and (error.value or 0.0) < 1e-9 for error in errors)
 
@@ -127,7 +127,7 @@ def _bounded(table: RecordTable) -> Iterable[Record]:
 
 
 def _means(table: RecordTable) -> list[Record]:
-    """The mean over seeds of every quantity of an arm; fixed rivals, which have none, as of one."""
+    """The mean over seeds of every quantity of a variant; fixed baselines count as one."""
     seeded = [
         replace(r, labels={**r.labels, "seed": r.labels.get("seed") or 0}) for r in table.records
     ]

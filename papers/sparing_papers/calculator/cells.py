@@ -1,4 +1,4 @@
-"""The cells of the calculator study: one training each, and the rivals that need none."""
+"""The cells of the calculator study: one training each, and the baselines that need none."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SMALLEST_S, PER_WEIGHT_S = 15.0, 4e-4
 
 
 def arm_cell(options: Options, folder: Path, name: str, seed: int) -> Cell:
-    """Train one arm with one seed, evaluate it, and probe its answers."""
+    """Train one variant with one seed, evaluate it, and probe its answers."""
     arm = ARMS[name]
 
     def tuned() -> Tuned:
@@ -145,7 +145,7 @@ def _number(text: str) -> float | None:
 
 
 def all_cells(options: Options, folder: Path) -> list[Cell]:
-    """Fixed rivals, then seed by seed, the baseline first."""
+    """Fixed baselines, then seed by seed, the baseline first."""
     cells = fixed_cells()
     for seed in range(options.seeds):
         cells += [arm_cell(options, folder, name, seed) for name in options.trained]

@@ -60,14 +60,14 @@ def _claim(
 
 
 def _difference(name: str, ours: str, theirs: str, **labels: str) -> Measure:
-    """How much larger a quantity is of one arm than of another, seed by seed."""
+    """How much larger a quantity is of one variant than of another, seed by seed."""
     return lambda table, confidence: of_pairs(
         by_seed(table, name, ours, **labels), by_seed(table, name, theirs, **labels), confidence
     )
 
 
 def _alone(name: str, arm: str) -> Measure:
-    """A quantity of one arm."""
+    """A quantity of one variant."""
 
     def measure(table: RecordTable, confidence: float) -> Estimate | None:
         values = by_seed(table, name, arm)
@@ -116,7 +116,7 @@ def _over_the_best(table: RecordTable, confidence: float) -> Estimate | None:
 
 
 def _best_of_all(ours: str, name: str, group: str) -> Measure:
-    """The error of each other published arm less ours."""
+    """The error of each other published variant less ours."""
 
     def measure(table: RecordTable, confidence: float) -> Estimate | None:
         errors = {arm: by_seed(table, name, arm, set=group) for arm in PUBLISHED}
@@ -127,7 +127,7 @@ def _best_of_all(ours: str, name: str, group: str) -> Measure:
 
 
 def _transformers_worst(name: str, group: str) -> Measure:
-    """The error of each published transformer less that of each other published arm."""
+    """The error of each published transformer less that of each other published variant."""
 
     def measure(table: RecordTable, confidence: float) -> Estimate | None:
         errors = {arm: by_seed(table, name, arm, set=group) for arm in PUBLISHED}

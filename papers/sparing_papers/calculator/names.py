@@ -8,7 +8,7 @@ LSTM, BOTH_WAYS = "LSTM with attention", "BiLSTM with attention"
 SMALL, LARGE = "transformer4", "transformer5"
 DROPOUT, NO_PLACES = "FNN2, dropout", "FNN3, no positions"
 PROPOSED, BENCHMARK = "FNN with attention", "FNN2, benchmark as loss"
-# Arms without training: two weights by least squares, the answer 0, a regression on all slots.
+# Variants without training: two weights by least squares, the answer 0, a regression on all slots.
 TWO_WEIGHTS, ZERO, LINEAR = "two weights", "always 0", "linear regression"
 CALCULATOR = "calculator (text)"
 FIXED = (TWO_WEIGHTS, LINEAR, ZERO, CALCULATOR)

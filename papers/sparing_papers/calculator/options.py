@@ -39,7 +39,7 @@ class Options:
 
     @property
     def trained(self) -> tuple[str, ...]:
-        """The arms, the baseline first."""
+        """The variants, the baseline first."""
         return (BASELINE, *(arm for arm in self.arms if arm != BASELINE))
 
 

@@ -31,7 +31,7 @@ from sparing_papers.calculator.options import Options as Options
 
 def prepare(options: Options, folder: Path, data: Path | None = None) -> Experiment:
     """The study with these options; no data is needed. Raises ``UsageError`` for unknown names."""
-    # how arms are built and trained belongs to a run as much as what they are called
+    # how variants are built and trained belongs to a run as much as what they are called
     networks = {
         name: {**asdict(ARMS[name]), "recipe": asdict(ARMS[name].recipe(0, options.epochs))}
         for name in options.trained

@@ -1,4 +1,4 @@
-"""The analysis of the HuggingGreen study: arms compared in pairs of equal seed."""
+"""The analysis of the HuggingGreen study: variants compared in pairs of equal seed."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ Reached = dict[str, dict[int, float | None]]
 
 
 def score_of(group: Group) -> str:
-    """The score that arms are compared by."""
+    """The score that variants are compared by."""
     return MAP if group.question == BOXES else "accuracy"
 
 
 def pairs(
     first: Mapping[int, float], second: Mapping[int, float]
 ) -> tuple[list[float], list[float]]:
-    """The values of the seeds that both arms have."""
+    """The values of the seeds that both variants have."""
     seeds = sorted(first.keys() & second.keys())
     return [first[seed] for seed in seeds], [second[seed] for seed in seeds]
 
 
 def ratio_record(group: Group, name: str, of: str, arm: str, to: str) -> Record | None:
-    """A paired ratio of two arms with its tests; None without a common seed."""
+    """A paired ratio of two variants with its tests; None without a common seed."""
     ours, baseline = pairs(group.values(of, arm), group.values(of, to))
     if not ours or min(*ours, *baseline) <= 0:
         return None
@@ -106,7 +106,7 @@ def analyse(records: Sequence[Record], tested: Mapping[str, int], margin: float)
 
 
 def _against_dense(group: Group, margin: float) -> list[Record]:
-    """Every arm beside dense and its baselines; Holm's correction over the arms of the group."""
+    """Every variant beside dense and its baselines; Holm's correction over the group."""
     derived: list[Record] = []
     for arm in group.arms:
         if arm != DENSE:
@@ -130,10 +130,10 @@ def _correct(records: Iterable[Record]) -> None:
 
 
 def rivals_of(group: Group, arm: str) -> dict[str, str]:
-    """The baselines of an arm, by kind: random patches, and dense or convolutions at equal cost.
+    """The baselines of a variant, by kind: random patches, and dense or convolutions at equal cost.
 
-    Arms with a schedule have none, as they cost more than the arms that always select. Gaussian
-    keys with half the heads are compared with softmax with as many.
+    Variants with a schedule have none, as they cost more than the variants that always select.
+    Gaussian keys with half the heads are compared with softmax with as many.
     """
     if arm == GAUSSIAN_HALF:
         return {"half the heads": SOFTMAX_HALF} if SOFTMAX_HALF in group.arms else {}
@@ -187,7 +187,7 @@ def _targets(group: Group, margin: float) -> list[Record]:
 
 
 def _reached(group: Group, margin: float, cost: Cost) -> Reached:
-    """The cost by arm and seed; None where the target was missed.
+    """The cost by variant and seed; None where the target was missed.
 
     Seeds with an unknown cost are left out.
     """
@@ -205,7 +205,7 @@ def _reached(group: Group, margin: float, cost: Cost) -> Reached:
 
 
 def _better_dense(reached: Reached) -> str | None:
-    """The dense arm with the least cost, of those that reach the target with every seed.
+    """The dense variant with the least cost, of those that reach the target with every seed.
 
     Dense itself always does. The choice favours the baseline, as it uses the same seeds.
     """
@@ -219,7 +219,7 @@ def _better_dense(reached: Reached) -> str | None:
 
 
 def _target(group: Group, name: str, arm: str, better: str, reached: Reached) -> Record:
-    """An arm's cost of the target over the better dense arm's; None where a seed missed it."""
+    """A variant's cost of the target over the better dense arm's; None where a seed missed it."""
     ours, theirs = ({k: v for k, v in reached[one].items() if v} for one in (arm, better))
     labels: dict[str, Label] = {**group.labels, "arm": arm, "to": better}
     labels |= {"reached": len(ours), "of": len(reached[arm])}
@@ -234,7 +234,7 @@ def _target(group: Group, name: str, arm: str, better: str, reached: Reached) ->
 
 
 def _plateau(group: Group) -> list[Record]:
-    """The dense arm's gain on validation in its last quarter, over seeds.
+    """The dense variant's gain on validation in its last quarter, over seeds.
 
     It is at its plateau if that is under half a point.
     """
@@ -253,7 +253,7 @@ def _plateau(group: Group) -> list[Record]:
 
 
 def _stages(group: Group, margin: float) -> list[Record]:
-    """Staged arms against training from scratch: as short, of equal energy, of equal steps."""
+    """Staged variants against training from scratch: as short, of equal energy, of equal steps."""
     records: list[Record | None] = []
     for arm in STAGED:
         for rival in (SCRATCH, *(longer.name for longer in LONGER if longer.of == arm)):

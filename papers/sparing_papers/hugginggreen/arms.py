@@ -1,4 +1,4 @@
-"""The arms of the HuggingGreen study: selections of patches, and baselines of equal cost."""
+"""The variants of the HuggingGreen study: selections of patches, and baselines of equal cost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Kind = Literal["dense", "selection", "steps", "larger", "network", "halved", "at
 class Arm:
     """One model and how it is trained.
 
-    ``keep`` is the share of patches that the arm selects, or that its cost is matched to.
+    ``keep`` is the share of patches that the variant selects, or that its cost is matched to.
     ``kept_heads`` of the dense model's heads are left (0: all). ``penalty`` is the weight of the
     loss that a mechanism reports.
     """
@@ -59,7 +59,7 @@ def named_schedule(name: str, keep: float | int) -> PatchSchedule:
 
 
 def selection_arms(options: Options, task: Task, *, whole: bool) -> list[Arm]:
-    """All arms that select patches; without ``whole`` the first way and share alone."""
+    """All variants that select patches; without ``whole`` the first way and share alone."""
     ways = options.ways if whole else options.ways[:1]
     keeps = options.keeps if whole else options.keeps[:1]
     arms = [
@@ -85,7 +85,7 @@ def _selecting(options: Options, task: Task, score: str, way: str, keep: float |
 
 
 def patch_arms(options: Options, task: Task, *, whole: bool) -> list[Arm]:
-    """The arms of RQ2: dense twice, every selection, and the baselines at each share's cost."""
+    """The variants of RQ2: dense twice, every selection, and the baselines at each share's cost."""
     selecting = selection_arms(options, task, whole=whole)
     arms = [Arm(DENSE, "dense"), Arm(AGAIN, "dense"), *selecting]
     for keep in dict.fromkeys(arm.keep for arm in selecting):
@@ -100,7 +100,7 @@ def patch_arms(options: Options, task: Task, *, whole: bool) -> list[Arm]:
 
 
 def attention_arms(heads: int) -> list[Arm]:
-    """The arms of RQ1: other attentions, and half the heads with and without Gaussian keys.
+    """The variants of RQ1: other attentions, and half the heads with and without Gaussian keys.
 
     Half the heads are half the projections too: a head keeps its dimensions, as in the paper of
     the Gaussian keys.
@@ -147,6 +147,6 @@ def equal_epochs(whole: float, once: float) -> int:
 
 
 def shuffled(arms: Sequence[Arm], seed: int, question: str) -> list[Arm]:
-    """The order of a seed's arms: random for each seed, those that need others' results last."""
+    """The order of a seed's variants: random for each seed, those that need others last."""
     order = in_turn(arms, f"{question}:{seed}")
     return sorted(order, key=lambda arm: arm.kind in ("network", "halved"))

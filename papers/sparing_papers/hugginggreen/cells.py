@@ -63,7 +63,7 @@ def metered_cell(
 
 
 def arm_cell(work: Work, question: str, arm: Arm, seed: int) -> Cell:
-    """One arm of RQ1 or RQ2 with one seed."""
+    """One variant of RQ1 or RQ2 with one seed."""
 
     def train() -> Paid:
         return train_arm(work, arm, seed, question, epochs_of(work, question, arm, seed))
@@ -72,10 +72,11 @@ def arm_cell(work: Work, question: str, arm: Arm, seed: int) -> Cell:
 
 
 def epochs_of(work: Work, question: str, arm: Arm, seed: int) -> int:
-    """The epochs of an arm: those of the recipe, or as many as cost what a selection costs.
+    """The epochs of a variant: those of the recipe, or as many as cost what a selection costs.
 
-    Baselines of the same compute get the selecting arm's FLOPs, rounded up to whole epochs. The
-    convolutional network runs its FLOPs at another speed, so it gets the selecting arm's energy.
+    Baselines of the same compute get the selecting variant's FLOPs, rounded up to whole epochs. The
+    convolutional network runs its FLOPs at another speed, so it gets the selecting variant's
+    energy.
     """
     recipe = work.recipe(seed)
     if arm.kind in ("steps", "larger"):
@@ -90,13 +91,13 @@ def epochs_of(work: Work, question: str, arm: Arm, seed: int) -> int:
 
 
 def _selecting(work: Work, keep: float | int) -> Arm:
-    """The arm that a baseline's cost is matched to: the first score and way at that share."""
+    """The variant that a baseline's cost is matched to: the first score and way at that share."""
     arms = selection_arms(work.options, work.task, whole=True)
     return next(arm for arm in arms if arm.keep == keep)
 
 
 def _network_epochs(work: Work, question: str, arm: Arm, seed: int) -> int:
-    """As many epochs as use the selecting arm's energy, by one epoch of a discarded model.
+    """As many epochs as use the selecting variant's energy, by one epoch of a discarded model.
 
     Saved to a file, so that an interrupted training resumes with the same number.
     """
@@ -124,8 +125,8 @@ def epoch_energy(work: Work, arm: Arm, seed: int) -> float:
 def _tidy(work: Work, question: str, arm: str, seed: int) -> None:
     """Delete models that no later cell needs: hundreds of them would fill a disk.
 
-    Kept are the first seed, all stages, and for RQ2 every seed's dense arm and the arms that
-    networks are matched to.
+    Kept are the first seed, all stages, and for RQ2 every seed's dense variant and the variants
+    that networks are matched to.
     """
     needed = {DENSE, *(_selecting(work, keep).name for keep in work.options.keeps)}
     if seed and question != STAGES and not (question == PATCHES and arm in needed):

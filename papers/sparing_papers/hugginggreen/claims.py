@@ -79,7 +79,7 @@ def _claim(
 
 
 def _at_plateau(labels: Labels) -> Guard:
-    """Whether the dense arm beside a record had stopped gaining, or the claim is missed."""
+    """Whether the dense variant beside a record had stopped gaining, or the claim is missed."""
     group = {key: labels[key] for key in ("question", "task", "depth")}
 
     def guard(records: RecordTable, result: GoalResult) -> bool:
@@ -100,7 +100,7 @@ def _mostly_missed(records: RecordTable, declared: Declared) -> bool:
 
 
 def _patch_claims(options: Options, name: str, task: Task) -> list[Declared]:
-    """The claims of RQ2, on the first arm that selects at the first depth."""
+    """The claims of RQ2, on the first variant that selects at the first depth."""
     first = selection_arms(options, task, whole=False)[0].name
     labels: Labels = {"task": name, "question": PATCHES, "depth": options.depths[0], "arm": first}
     points = _points(options)

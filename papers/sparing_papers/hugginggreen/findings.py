@@ -13,7 +13,7 @@ LEVEL = 0.05
 
 
 def declared_groups(groups: Sequence[Group], arm: str) -> list[Group]:
-    """Each task's group of patches at its first depth, where the declared arm was trained."""
+    """Each task's group of patches at its first depth, where the declared variant was trained."""
     first: dict[str, Group] = {}
     for group in groups:
         if group.question == PATCHES and arm in group.arms:
@@ -22,13 +22,13 @@ def declared_groups(groups: Sequence[Group], arm: str) -> list[Group]:
 
 
 def gain_left(group: Group) -> Record | None:
-    """The gain of the dense arm's last quarter, if it was not at its plateau."""
+    """The gain of the dense variant's last quarter, if it was not at its plateau."""
     gain = group.records.find("last_quarter_gain")
     return None if gain is None or gain.labels.get("at_plateau") else gain
 
 
 def saving(group: Group, arm: str) -> Record | None:
-    """The arm's energy to the target, if it is clearly less and the accuracy is not worse.
+    """The variant's energy to the target, if it is clearly less and the accuracy is not worse.
 
     None if the dense model would still improve, as it is then no baseline for either.
     """
@@ -42,7 +42,7 @@ def saving(group: Group, arm: str) -> Record | None:
 
 
 def beats_random(group: Group, arm: str) -> bool:
-    """Whether the arm is clearly more accurate than random patches of its share."""
+    """Whether the variant is clearly more accurate than random patches of its share."""
     difference = group.records.find("rival_difference", arm=arm, rival="random")
     return difference is not None and side(difference) > 0
 

@@ -1,4 +1,4 @@
-"""The records of the HuggingGreen study by question, task and depth, arm by arm."""
+"""The records of the HuggingGreen study by question, task and depth, variant by variant."""
 
 from __future__ import annotations
 
@@ -50,32 +50,32 @@ class Group:
         return self.kinds[-1]
 
     def obtained_of(self, name: str, *arms: str) -> Obtained:
-        """How a quantity of some arms was obtained; for energies, of the compared components."""
+        """How a quantity of some variants was obtained; for energies, of compared components."""
         records = [r for arm in arms for r in self.records.all(name, arm=arm)]
         energy = name.endswith("energy_j")
         return least_sure(r for r in records if not energy or r.obtained in self.kinds)
 
     @cached_property
     def arms(self) -> list[str]:
-        """Every arm that was trained: dense, then selections, then their baselines."""
+        """Every variant that was trained: dense, then selections, then their baselines."""
         return sorted(map(str, self.records.values_of("accuracy", "arm")), key=_order)
 
     @cached_property
     def pairs(self) -> int:
-        """The number of seeds of the arm with most."""
+        """The number of seeds of the variant with most."""
         return max((len(self.values("accuracy", arm)) for arm in self.arms), default=0)
 
     def values(self, name: str, arm: str) -> dict[int, float]:
-        """A quantity of an arm by seed; energies are sums of the components that are compared."""
+        """A quantity of a variant by seed; energies are sums of the compared components."""
         return quantity(self.records.records, name, arm)
 
     def mean(self, name: str, arm: str) -> float | None:
-        """The mean of a quantity over an arm's seeds; None without a seed."""
+        """The mean of a quantity over a variant's seeds; None without a seed."""
         values = self.values(name, arm).values()
         return mean(values) if values else None
 
     def curves(self, arm: str) -> dict[int, list[Entry]]:
-        """Validations of an arm by seed: epoch, score, FLOPs, and energy by component."""
+        """Validations of a variant by seed: epoch, score, FLOPs, and energy by component."""
         return {
             int(record.labels["seed"] or 0): content(record)
             for record in self.records.all("curve", arm=arm)

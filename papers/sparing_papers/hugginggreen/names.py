@@ -1,4 +1,4 @@
-"""The names of the questions and arms of the HuggingGreen study."""
+"""The names of the questions and variants of the HuggingGreen study."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ STAGED = (MASKED, FROZEN, CONTRASTIVE)
 
 @dataclass(frozen=True)
 class Longer:
-    """Training from scratch at the total cost of a staged arm, in energy or steps."""
+    """Training from scratch at the total cost of a staged variant, in energy or steps."""
 
     of: str
     equal: str
 
     @property
     def name(self) -> str:
-        """The name of the arm."""
+        """The name of the variant."""
         return f"scratch, {self.equal} of {self.of}"
 
 
@@ -32,17 +32,17 @@ LONGER = tuple(Longer(of, equal) for of in STAGED for equal in ("energy", "steps
 
 
 def selected_name(score: str, way: str, keep: float | int) -> str:
-    """The name of an arm that selects."""
+    """The name of a variant that selects."""
     return f"{score} {way} {keep:g}"
 
 
 def steps_name(keep: float | int) -> str:
-    """The name of the dense arm with fewer steps."""
+    """The name of the dense variant with fewer steps."""
     return f"fewer steps, as {keep:g}"
 
 
 def larger_name(keep: float | int) -> str:
-    """The name of the dense arm with larger patches."""
+    """The name of the dense variant with larger patches."""
     return f"larger patches, as {keep:g}"
 
 

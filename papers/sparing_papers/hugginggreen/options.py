@@ -23,7 +23,7 @@ from sparing.transfer.scheduling import PatchSchedule
 from sparing_papers.hugginggreen.names import ATTENTION, BOXES, PATCHES, STAGES
 
 QUESTIONS = (ATTENTION, PATCHES, STAGES, BOXES)
-# Schedules of the selection during training, by name; the arm's share replaces one end.
+# Schedules of the selection during training, by name; the variant's share replaces one end.
 SCHEDULES: Mapping[str, PatchSchedule] = {
     "decay": PatchSchedule("decay", start=0.5),
     "compounding": PatchSchedule("compounding", start=0.5),
@@ -90,11 +90,11 @@ class Options:
     ways: Annotated[tuple[Way, ...], some, distinct] = ("top",)
     """Whether the best patches are kept, or patches are sampled."""
     keeps: Annotated[tuple[float | int, ...], some, distinct] = (0.7,)
-    """Shares of patches below 1, or counts; 1 is the dense arm, which always runs."""
+    """Shares of patches below 1, or counts; 1 is the dense variant, which always runs."""
     schedules: Annotated[tuple[Schedule, ...], distinct] = ()
-    """Schedules of further arms with the first score."""
+    """Schedules of further variants with the first score."""
     schedule: Annotated[str, one_of(*SCHEDULES, "")] = ""
-    """The schedule of every arm that selects."""
+    """The schedule of every variant that selects."""
 
     # Training
     pairs: Count = 10
@@ -131,7 +131,9 @@ class Options:
             for value in questions:
                 require_choice("the study", "questions_of", value, QUESTIONS)
         if any(not 0 < keep < 1 if isinstance(keep, float) else keep < 2 for keep in self.keeps):
-            raise UsageError("keeps are shares below 1, or counts of patches; 1 is the dense arm")
+            raise UsageError(
+                "keeps are shares below 1, or counts of patches; 1 is the dense variant"
+            )
         for name in ("trained", "task_options", "questions_of", "unlabelled"):
             require_tasks(name, getattr(self, name), (*self.tasks, *self.box_tasks))
         for task, given in self.trained.items():
@@ -143,7 +145,7 @@ class Options:
         return tuple(question for question in self.questions if question in chosen)
 
     def recipe(self, task: str, seed: int) -> Recipe:
-        """The recipe of a task's dense arm; other arms differ in their epochs alone."""
+        """The recipe of a task's dense variant; other variants differ in their epochs alone."""
         given = dict(self.trained.get(task, {}))
         given["epochs"] = self.epochs or given.get("epochs")
         given["learning_rate"] = self.learning_rate or given.get("learning_rate")

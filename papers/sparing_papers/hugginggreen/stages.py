@@ -33,7 +33,7 @@ MASKED_STAGE, CONTRASTIVE_STAGE = "masked stage", "contrastive stage"
 
 
 def arms_of(seed: int) -> list[str]:
-    """The arms in the order in which a seed runs them: those that others need come first."""
+    """The variants in the order in which a seed runs them: those that others need come first."""
     chance = random.Random(f"{STAGES}:{seed}")
     first, then = [SCRATCH, *STAGED], [longer.name for longer in LONGER]
     chance.shuffle(first)
@@ -42,7 +42,7 @@ def arms_of(seed: int) -> list[str]:
 
 
 def stage_cell(work: Work, images: Task, name: str, seed: int) -> Cell:
-    """One arm with all its stages. Two arms train a shared stage once; it counts in both costs."""
+    """One variant with all its stages. A stage shared by two is trained once and counts in both."""
     return metered_cell(work, STAGES, name, seed, lambda: _train(work, images, name, seed))
 
 
@@ -85,7 +85,7 @@ def _before(
 
 
 def _epochs(work: Work, longer: Longer, seed: int) -> int:
-    """Epochs from scratch at the energy, or the steps, of a staged arm; rounded up."""
+    """Epochs from scratch at the energy, or the steps, of a staged variant; rounded up."""
     scratch = read_result(work.training_dir(STAGES, SCRATCH, seed))
     names = [MASKED_STAGE, longer.of]
     if longer.of == CONTRASTIVE:

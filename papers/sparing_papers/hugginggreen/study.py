@@ -89,7 +89,7 @@ def _cells(
     folder: Path,
     data: Path | None,
 ) -> list[Cell]:
-    """Cells seed by seed, each seed's arms in another order, so that pairs run close in time."""
+    """Cells seed by seed, variants in another order each time, so that pairs run close in time."""
     cells: list[Cell] = []
     sizes = options.width, options.heads, options.depths[0]
     for name, task in tasks.items():
@@ -136,7 +136,7 @@ def _in_turns(work: Work, question: str, arms: Sequence[Arm], pairs: int) -> lis
 
 
 def _weighed(cell: Cell, work: Work, factor: float) -> Cell:
-    """The cell with its seconds as a weight, by the FLOPs of the dense arm."""
+    """The cell with its seconds as a weight, by the FLOPs of the dense variant."""
     images = len(work.task.train) * work.recipe(0).epochs
     per_image = 16.0 * work.depth * work.width**2 * work.task.tokens
     seconds = FORWARD_AND_BACK * images * per_image / TYPICAL_FLOPS

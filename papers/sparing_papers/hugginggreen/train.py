@@ -1,4 +1,4 @@
-"""One arm of the HuggingGreen study: built, trained and metered."""
+"""One variant of the HuggingGreen study: built, trained and metered."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Work:
     depth: int
 
     def recipe(self, seed: int) -> Recipe:
-        """The recipe of the dense arm."""
+        """The recipe of the dense variant."""
         return self.options.recipe(self.name, seed)
 
     def training_dir(self, question: str, arm: str, seed: int) -> Path:
@@ -80,13 +80,13 @@ class Work:
         return {**labels, "arm": arm, "seed": seed}
 
     def task_of(self, arm: Arm) -> Task:
-        """The task of an arm: some arms cut the same images into larger patches."""
+        """The task of a variant: some variants cut the same images into larger patches."""
         if arm.kind != "larger":
             return self.task
         return with_patches(self.task, larger_patches(self.task))
 
     def build(self, arm: Arm, seed: int) -> PreTrainedModel:
-        """An arm's model before training; arms of one seed share weights of equal shape."""
+        """A variant's model before training; variants of one seed share weights of equal shape."""
         if arm.kind == "network":
             width = self.options.network_width
             return build_model("regnet", self.task, seed=seed, width=width)
@@ -132,7 +132,7 @@ def selecting(model: PreTrainedModel, **changes: Any) -> Iterator[bool]:
 
 
 def objective_of(arm: Arm, task: Task, recipe: Recipe) -> ScheduledPatches | None:
-    """The objective of an arm with a schedule; None for the plain loss."""
+    """The objective of a variant with a schedule; None for the plain loss."""
     if arm.selection is None or arm.schedule is None:
         return None
     return ScheduledPatches(LabelLoss(), arm.selection, arm.schedule, recipe, len(task.train))
@@ -245,7 +245,7 @@ def joules_of(result: TrainResult, options: Options) -> float:
 
 
 def _warm_up(model: PreTrainedModel, task: Task, recipe: Recipe, objective: Objective) -> None:
-    """A few steps of a copy, with an optimizer, so that first calls do not count for the arm."""
+    """A few steps of a copy, with an optimizer: first calls do not count for the variant."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     cpu = torch.device("cpu")
     device = accelerator if accelerator is not None and recipe.device == "auto" else cpu
@@ -268,7 +268,7 @@ def _warm_up(model: PreTrainedModel, task: Task, recipe: Recipe, objective: Obje
 
 
 def train_arm(work: Work, arm: Arm, seed: int, question: str, epochs: int) -> Paid:
-    """Train one arm of RQ1 or RQ2; the distilled arm's cost includes its teacher's training."""
+    """Train one variant of RQ1 or RQ2; a distilled variant's cost includes its teacher's."""
     task, folder = work.task_of(arm), work.training_dir(question, arm.name, seed)
     model = work.build(arm, seed)
     recipe = replace(
@@ -302,7 +302,7 @@ def _with_teacher(
 
 
 def _teacher(work: Work, seed: int, question: str) -> tuple[PreTrainedModel, TrainResult]:
-    """The dense arm of this seed, trained before, and its training."""
+    """The dense variant of this seed, trained before, and its training."""
     folder = work.training_dir(question, DENSE, seed)
     result = read_result(folder)
     dense = work.build(Arm(DENSE, "dense"), seed)

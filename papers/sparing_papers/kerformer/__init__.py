@@ -1,4 +1,4 @@
-"""Kerformer: kernel attention against a dozen rivals."""
+"""Kerformer: kernel attention against a dozen efficient mechanisms."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def neighbours_by_reweighting(records: RecordTable, confidence: float) -> Estima
 
 
 def _near_and_far(records: RecordTable, arm: str) -> tuple[dict[str, BySeed], dict[str, BySeed]]:
-    """An arm's mean weights at small and large distances, by task that decides and seed."""
+    """A variant's mean weights at small and large distances, by task that decides and seed."""
     near: dict[str, BySeed] = {}
     far: dict[str, BySeed] = {}
     for question, labels in ASKED.items():

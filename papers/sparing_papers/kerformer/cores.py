@@ -59,7 +59,7 @@ class CoreOptions:
 
 
 def core_cells(options: CoreOptions, thread_count: int) -> list[Cell]:
-    """Times by length, times by range, then memory, each arm in a process of its own."""
+    """Times by length, times by range, then memory, each variant in a process of its own."""
     sweep = core_sweep(options, thread_count)
     cells = [_length_cell(sweep, options.arms, tokens) for tokens in options.lengths]
     cells += [_range_cell(sweep, options, arm) for arm in options.arms]
@@ -83,7 +83,7 @@ def core_sweep(options: CoreOptions, thread_count: int) -> Sweep:
 
 
 def core_point(arm: str, tokens: int, spread: float = RANGE) -> Point:
-    """One arm at a length, on values from -spread to spread."""
+    """One variant at a length, on values from -spread to spread."""
     labels: Labels = {"question": "cores", "arm": arm, "tokens": tokens}
     return Point(arm, {"arm": arm, "tokens": tokens, "spread": spread}, labels)
 
@@ -119,7 +119,7 @@ def _built(arm: str, tokens: int) -> Mechanism:
 
 
 def _length_cell(sweep: Sweep, arms: Sequence[str], tokens: int) -> Cell:
-    """Latencies of the arms that fit the budget, against softmax and against kerformer."""
+    """Latencies of the variants that fit the budget, against softmax and against kerformer."""
 
     def work() -> list[Record]:
         timed, records = sweep.time_fitting([core_point(arm, tokens) for arm in arms])
@@ -136,7 +136,7 @@ def _length_cell(sweep: Sweep, arms: Sequence[str], tokens: int) -> Cell:
 
 
 def _range_cell(sweep: Sweep, options: CoreOptions, arm: str) -> Cell:
-    """One arm on values of every range, interleaved: what the range alone does to its time."""
+    """One variant on values of every range, interleaved: what the range alone does to its time."""
     tokens = options.range_tokens
     labels = core_point(arm, tokens).labels
 

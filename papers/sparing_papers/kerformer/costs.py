@@ -51,7 +51,7 @@ def range_effect(records: RecordTable, confidence: float) -> Estimate | None:
 def time_at_ranges(records: RecordTable, confidence: float) -> Estimate | None:
     """The least of the rivals' times over kerformer's, at the length of Table 2.
 
-    There values are those up to 2: what their range does is measured on each arm alone.
+    There values are those up to 2: what their range does is measured on each variant alone.
     """
     lengths = records.values_of("range_ms", "tokens")
     ratios = [record for record in _of_rivals(records) if record.labels["tokens"] in lengths]
@@ -72,7 +72,7 @@ def memory_at_ranges(records: RecordTable, confidence: float) -> Estimate | None
 
 
 def speed_over(kind: str, over: str = "", least_tokens: int = 0) -> Measure:
-    """The least speed of kerformer over a rival's; without one over every other linear arm's."""
+    """The least speed of kerformer over a rival's; without one, over all other linear variants'."""
 
     def measure(records: RecordTable, confidence: float) -> Estimate | None:
         rivals = [
@@ -96,7 +96,7 @@ def _tokens(record: Record) -> int:
 
 
 def is_linear(record: Record) -> bool:
-    """Whether the cost of a record's arm grows with the length alone."""
+    """Whether the cost of a record's variant grows with the length alone."""
     return family_of(arm_of(str(record.labels["arm"])).mechanism) in LINEAR
 
 
@@ -127,7 +127,7 @@ def _sure(value: float) -> Estimate:
 
 
 def speed_up(records: RecordTable, arm: str, confidence: float) -> Estimate | None:
-    """An arm's training speed over softmax's at the longest length both were timed at."""
+    """A variant's training speed over softmax's at the longest length both were timed at."""
     ratios = records.all("speed_up", kind="training", over=DENSE, arm=arm)
     longest = max(ratios, key=_tokens, default=None)
     return None if longest is None else _ratio(longest, confidence)

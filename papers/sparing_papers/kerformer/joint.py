@@ -43,7 +43,7 @@ class Condition:
 
 
 def at_once(arm: str) -> Measure:
-    """How many of four conditions an arm meets, from those it surely does to those it may.
+    """How many of four conditions a variant meets, from those it surely does to those it may.
 
     On long ranges at most ``MARGIN`` below dense attention (one-sided). In training at the longest
     length ``SPEED`` times as fast, with a peak of at most ``OF_FUSED`` of fused dense attention's

@@ -49,7 +49,7 @@ def noise(records: RecordTable, confidence: float) -> Estimate | None:
 
 
 def _kept(records: RecordTable, question: str, arm: str, share: float) -> dict[str, BySeed]:
-    """By task and seed: the share of what an arm is above chance that noise leaves."""
+    """By task and seed: the share of what a variant is above chance that noise leaves."""
     labels, chances = ASKED[question], deciding(records, question)
     clean = scores_of(records, question, arm, labels=labels)
     noisy = scores_of(records, question, arm, "noisy_score", {**labels, "noise": share})

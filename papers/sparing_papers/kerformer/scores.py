@@ -1,4 +1,4 @@
-"""What Kerformer's claims on scores rest on: two arms on the tasks and seeds that both have."""
+"""What Kerformer's claims on scores rest on: two variants on the tasks and seeds that both have."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def scores_of(
     labels: Mapping[str, Label] = MappingProxyType({}),
     only: Collection[str] | None = None,
 ) -> dict[str, dict[int, float]]:
-    """A quantity of an arm by task and seed, on the tasks that decide, or ``only`` some of them."""
+    """A quantity of a variant by task and seed, on the tasks that decide or ``only`` some."""
     return {
         task: by_seed(records, name, question=question, arm=arm, task=task, **labels)
         for task in deciding(records, question)
@@ -129,7 +129,7 @@ def _of_seeds(gap: Difference, confidence: float) -> Part:
 def _example_parts(
     records: RecordTable, question: str, ours: str, theirs: str, **labels: Label
 ) -> dict[str, Part]:
-    """By task: the effect of other test examples on the difference of two arms.
+    """By task: the effect of other test examples on the difference of two variants.
 
     Of tasks with records of which examples were right; seeds share the test examples of a task.
     """
@@ -161,7 +161,7 @@ def above(
     least_tokens: int = 0,
     only: Collection[str] | None = None,
 ) -> Measure:
-    """How much better one arm is than another, for other trainings and other test examples.
+    """How much better one variant is than another, for other trainings and other test examples.
 
     On the tasks whose longest input has at least so many tokens, or ``only`` on some.
     """
@@ -208,7 +208,7 @@ def over_all(
     parts: Mapping[str, Mapping[str, Part]] | None = None,
     confidence: float = 0.95,
 ) -> Estimate | None:
-    """What an arm is above the one that it is least above: falls only if it does beside all.
+    """What a variant is above the one that it is least above: falls only if it does beside all.
 
     Where one of them was not measured on all of its tasks, whose mean the claim is about, the
     others can refute the claim but not support it. ``parts`` are those of ``gap_of`` by rival.
@@ -231,7 +231,7 @@ def over_all(
 
 
 def paired_share(*names: str) -> Measure:
-    """On IMDB, distilled first: a quantity of the linear arm that did best on validation rows.
+    """On IMDB, distilled first: a quantity of the linear variant that did best on validation rows.
 
     Of several quantities the smallest, its interval's ends the lowest of all: it holds where all
     do. None where one of them was not measured, without an interval where seeds are too few and
@@ -264,7 +264,7 @@ def _kept(record: Record, confidence: float, sure: bool) -> Estimate:
 
 
 def _best_validation(records: RecordTable) -> dict[str, float]:
-    """By linear arm: the best validation score end to end, whose weights are used; seeds' mean.
+    """By linear variant: the best validation score end to end, whose weights are used; seeds' mean.
 
     The curve begins layer by layer, in the steps of that stage, which are not of that choice.
     """

@@ -97,7 +97,7 @@ def _byte_task(tokens: int) -> Task:
 
 
 def speed_cells(options: SpeedOptions, thread_count: int) -> list[Cell]:
-    """Paired times at each length, then peak memory of each arm in a process of its own."""
+    """Paired times at each length, then peak memory of each variant in a process of its own."""
     sweep = Sweep(step_call, options.rounds, thread_count)
     cells = [_time_cell(sweep, options, n, kind) for n in options.lengths for kind in KINDS]
     most = max(options.lengths)

@@ -157,7 +157,7 @@ def _sizes(works: Sequence[LongWork]) -> list[Record]:
 
 
 def _arms(options: Options) -> list[str]:
-    """The arms of all questions that are asked, those that are trained from nothing first."""
+    """The variants of all questions that are asked, those that are trained from nothing first."""
     pretrained = options.pretrained
     by_question = {
         CORES: options.cores.arms,

@@ -92,10 +92,10 @@ def _against_dense(
     *,
     at_most: bool = False,
 ) -> Claim:
-    """An arm's quantity less dense attention's, on a task that passes the sensitivity check.
+    """A variant's quantity less dense attention's, on a task that passes the sensitivity check.
 
-    Where dense attention itself guesses, or is no better than the mean of all values, every arm is
-    as good; and an arm loses only what it had.
+    Where dense attention itself guesses, or is no better than the mean of all values, every variant
+    is as good; and a variant loses only what it had.
     """
     measure = recorded(
         f"{name}_difference", question=question, task=task, arm=arm, less=DENSE, **labels
@@ -139,7 +139,7 @@ def _of_lengths(options: Options, task: str) -> Iterator[Claim]:
 
 
 def _of_shift(options: Options, tasks: Sequence[str]) -> Iterator[Claim]:
-    """What an arm loses in other domains beside what dense attention loses there."""
+    """What a variant loses in other domains beside what dense attention loses there."""
     everywhere: Labels = {"domain": ALL}
     for task in options.texts.tasks:
         if task in tasks:
@@ -162,7 +162,8 @@ def _of_shift(options: Options, tasks: Sequence[str]) -> Iterator[Claim]:
 
 
 def _of_swapped(options: Options) -> Iterator[Claim]:
-    """At the longest of its lengths: what an arm is below dense attention, and what it lost there.
+    """At the longest of its lengths: what a variant is below dense attention, and what it lost
+    there.
 
     Both in the same encoder, distilled on the shortest of them.
     """
@@ -190,7 +191,7 @@ def _of_swapped(options: Options) -> Iterator[Claim]:
 
 
 def _forms(arms: Sequence[str]) -> Iterator[str]:
-    """The arms that are held against dense attention; Linformer's in both ways."""
+    """The variants that are held against dense attention; Linformer's in both ways."""
     for arm in arms:
         if arm not in (DENSE, UNIFORM):
             yield arm

@@ -49,7 +49,7 @@ def dense_learned(kind: str, labels: Labels) -> Guard:
 
 
 def had_it(name: str, chance: str, labels: Labels) -> Guard:
-    """The arm had what it may have lost: a score above chance and near dense attention's.
+    """The variant had what it may have lost: a score above chance and near dense attention's.
 
     A variant at chance cannot lose accuracy, and one that learned less has less to lose. One that
     loses more than dense attention fails all the same.

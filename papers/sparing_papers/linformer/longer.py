@@ -40,18 +40,18 @@ POSITIONS = "position_embeddings.weight"
 
 @dataclass(frozen=True, eq=False)
 class LinWork(LongWork):
-    """A task whose arms may be forms of Linformer that have no name of their own: their options."""
+    """A task whose variants may be unnamed forms of Linformer: their options."""
 
     forms: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def mechanism_of(self, arm: str) -> tuple[str, dict[str, Any]]:
-        """An arm's mechanism and its options at the trained length."""
+        """A variant's mechanism and its options at the trained length."""
         if arm in self.forms:
             return LINFORMER, {**options_of(LINFORMER, self.task.tokens), **self.forms[arm]}
         return arm_of(arm).mechanism, options_of(arm, self.task.tokens)
 
     def build(self, arm: str, seed: int, tokens: int | None = None) -> PreTrainedModel:
-        """An arm before training, for the trained length or for another one."""
+        """A variant before training, for the trained length or for another one."""
         mechanism, options = self.mechanism_of(arm)
         task = self.task if tokens is None else replace(self.task, tokens=tokens)
         return build_arm(self.model, task, mechanism, options, seed, {})
@@ -60,14 +60,14 @@ class LinWork(LongWork):
 def lengthened(
     work: LinWork, arm: str, seed: int, trained: PreTrainedModel, tokens: int, way: Way = "sliced"
 ) -> PreTrainedModel:
-    """A trained arm for longer inputs, with nothing trained further.
+    """A trained variant for longer inputs, with nothing trained further.
 
-    The arm is built anew for ``tokens`` tokens, with its options as trained, and given the trained
-    weights. Position embeddings are interpolated, for every arm alike. A "sliced" projection of
-    Linformer keeps its columns and gets random ones beyond: a matrix built for longer inputs is the
-    same after training on shorter rows, as its other columns get no gradient. An "interpolated" one
-    is scaled, so that a constant sequence keeps its slots. Raises ``Unsupported`` for an arm with
-    other weights that depend on the length.
+    The variant is built anew for ``tokens`` tokens, with its options as trained, and given the
+    trained weights. Position embeddings are interpolated, for every variant alike. A "sliced"
+    projection of Linformer keeps its columns and gets random ones beyond: a matrix built for longer
+    inputs is the same after training on shorter rows, as its other columns get no gradient. An
+    "interpolated" one is scaled, so that a constant sequence keeps its slots. Raises
+    ``Unsupported`` for a variant with other weights that depend on the length.
     """
     model = work.build(arm, seed, tokens)
     state, given = model.state_dict(), trained.state_dict()
@@ -85,7 +85,7 @@ def lengthened(
 
 
 def by_length(options: Options, data: Path | None, tests: dict[int, Any] | None = None) -> Judge:
-    """A measurement of trained arms: the score at each factor, and the drop at the largest.
+    """A measurement of trained variants: the score at each factor, and the drop at the largest.
 
     The inputs are read once and kept in ``tests``.
     """
@@ -127,7 +127,7 @@ def _at_each(
 
 
 def require_lengthening(arms: Sequence[str], tokens: int, longest: int) -> None:
-    """Raise ``UsageError`` for an arm that ``lengthened`` cannot serve, before it is trained."""
+    """Raise ``UsageError`` for a variant that ``lengthened`` cannot serve, before it is trained."""
     for arm in arms:
         arm_settings = options_of(arm, tokens)
         short, long = (
@@ -139,14 +139,14 @@ def require_lengthening(arms: Sequence[str], tokens: int, longest: int) -> None:
             if not name.endswith(PROJECTIONS):
                 raise UsageError(
                     f"{arm} cannot be run on longer inputs: its {name} belongs to one length; "
-                    "leave it out of the arms"
+                    "leave it out of the variants"
                 )
 
 
 def longer_cells(
     options: Options, work: LinWork, data: Path | None, judges: tuple[Judge, ...] = ()
 ) -> list[Cell]:
-    """Every arm trained with every seed, and evaluated at each length.
+    """Every variant trained with every seed, and evaluated at each length.
 
     Dense attention is always trained: its matrices are analysed.
     """

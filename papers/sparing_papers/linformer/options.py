@@ -110,8 +110,8 @@ class Options:
     spectrum_texts: Count = 4
     # A folder or hub name of an encoder for film reviews; "" leaves it out.
     pretrained: str = ""
-    # How it is swapped and distilled, on inputs cut to ``max_tokens``. An arm that is less than the
-    # margin below dense attention there does as well.
+    # How it is swapped and distilled, on inputs cut to ``max_tokens``. A variant that is less than
+    # the margin below dense attention there does as well.
     swapped: PretrainedOptions = field(default_factory=lambda: SWAPS)
     swapped_margin: Positive = 0.03
     # Approximation error, cost by length, and language models.

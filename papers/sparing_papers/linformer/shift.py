@@ -109,7 +109,7 @@ def swapped_name(task: str) -> str:
 def by_domain(
     options: Options, data: Path | None, *, swapped: bool = False
 ) -> Callable[[PreTrainedModel, Asked, Labels], list[Record]]:
-    """A measurement of arms trained on reviews: the score at home, elsewhere, and the drop."""
+    """A measurement of variants trained on reviews: the score at home, elsewhere, and the drop."""
     tasks: dict[str, Task] = {}
 
     def judge(model: PreTrainedModel, work: Asked, labels: Labels) -> list[Record]:

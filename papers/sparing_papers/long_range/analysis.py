@@ -48,7 +48,7 @@ def by_seed(records: RecordTable, name: str, **labels: Label) -> dict[int, float
 def analyse(records: Sequence[Record], chances: Mapping[str, float]) -> list[Record]:
     """Means with Student's intervals, differences from dense attention and from ``uniform``.
 
-    Every record with an arm and a seed counts; the rest of its labels say what it is a mean of.
+    Every record with a variant and a seed counts; the rest of its labels say what it is a mean of.
     ``chances`` are the scores of guessing by task.
     """
     return [*summarise(records, SUMMARY), *_deciding(SUMMARY.grouped(records), chances)]
@@ -77,8 +77,8 @@ def decides(
 ) -> tuple[bool, str]:
     """Whether a task passes the sensitivity check, and why or why not.
 
-    It does where the dense arm's whole intervals are above chance and above ``uniform``. ``step``
-    is the smallest step of a score: seeds that agree to an answer are not without spread.
+    It does where the dense variant's whole intervals are above chance and above ``uniform``.
+    ``step`` is the smallest step of a score: seeds that agree to an answer are not without spread.
     """
     seeds = [seed for seed in dense if seed in uniform]
     if len(seeds) < 2:

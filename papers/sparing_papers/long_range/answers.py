@@ -59,9 +59,9 @@ def right_of(record: Record) -> Bits:
 
 
 def paired_records(records: Sequence[Record]) -> list[Record]:
-    """For each task, stage and arm: the share of the accuracy kept, and the gain over uniform.
+    """For each task, stage and variant: the share of the accuracy kept, and the gain over uniform.
 
-    - ``kept_of_dense``: the arm's accuracy over that of the fine-tuned dense model.
+    - ``kept_of_dense``: the variant's accuracy over that of the fine-tuned dense model.
     - ``kept_of_softmax``: the same over the swapped model with dense attention, which is trained
       as long in the same stage.
     - ``gain_over_uniform``: the difference to the control in the same stage.

@@ -1,4 +1,4 @@
-"""The arms of the long-range studies: mechanisms with their options, by the names on the page."""
+"""The variants of the long-range studies: mechanisms with options, by the names on the page."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ CONTROLS = (UNIFORM, NOTHING)
 
 @dataclass(frozen=True)
 class LongArm:
-    """A mechanism with the options that are not its defaults; ``why`` says what the arm is for."""
+    """A mechanism with its options beside the defaults; ``why`` says what the variant is for."""
 
     mechanism: str
     options: Mapping[str, Any] = field(default_factory=dict)
     why: str = ""
 
 
-# Names that are not a mechanism's own; every mechanism is an arm by its name, with its defaults.
+# Names that are not a mechanism's own; every mechanism is a variant by its name, with its defaults.
 NAMED: Mapping[str, LongArm] = {
     KERFORMER: LongArm("kerformer", {"se": "fixed"}, "as published: keys weighted by position"),
     BY_CONTENT: LongArm("kerformer", {"se": "content"}, "keys weighted by content, any length"),
@@ -54,30 +54,30 @@ NAMED: Mapping[str, LongArm] = {
 
 
 def names() -> tuple[str, ...]:
-    """All arms: the named ones, then every mechanism whose traits make it one."""
+    """All variants: the named ones, then every mechanism whose traits make it one."""
     mechanisms = (n for n in MECHANISMS.names() if mechanism_class(n).traits.arm and n not in NAMED)
     return (*NAMED, *mechanisms)
 
 
 def arm_of(name: str) -> LongArm:
-    """The arm of that name; raises ``UsageError`` for an unknown one."""
+    """The variant of that name; raises ``UsageError`` for an unknown one."""
     if name in NAMED:
         return NAMED[name]
     if name not in MECHANISMS.names():
-        raise UsageError(f"there is no arm {name!r}{nearest(name, names())}")
+        raise UsageError(f"there is no variant {name!r}{nearest(name, names())}")
     return LongArm(name)
 
 
 def require_arms(given: Sequence[str]) -> None:
-    """Raise ``UsageError`` for arms that are unknown or named twice."""
+    """Raise ``UsageError`` for variants that are unknown or named twice."""
     for name in given:
         arm_of(name)
     if len(set(given)) != len(given):
-        raise UsageError(f"arms are named twice: {', '.join(given)}")
+        raise UsageError(f"variants are named twice: {', '.join(given)}")
 
 
 def options_of(name: str, tokens: int) -> dict[str, Any]:
-    """The options of an arm at a length: counts of tokens shrunk to it, then the arm's own."""
+    """The options of a variant at a length: token counts shrunk to it, then the variant's own."""
     arm = arm_of(name)
     fitted = fitted_options(arm.mechanism, tokens)
     if arm.options.get("projection") in ("mean_pool", "convolution"):
@@ -86,11 +86,11 @@ def options_of(name: str, tokens: int) -> dict[str, Any]:
 
 
 def build(model: str, task: Task, name: str, seed: int) -> PreTrainedModel:
-    """The model of an arm before training; arms of one seed share all weights that they can."""
+    """The model of a variant before training; variants of a seed share weights if they can."""
     arm = arm_of(name)
     return build_arm(model, task, arm.mechanism, options_of(name, task.tokens), seed, {})
 
 
 def is_random(name: str) -> bool:
-    """Whether an arm draws numbers with a seed of its own."""
+    """Whether a variant draws numbers with a seed of its own."""
     return "seed" in option_defaults(mechanism_class(arm_of(name).mechanism))

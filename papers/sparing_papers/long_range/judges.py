@@ -51,7 +51,8 @@ class Noise:
         self.shares = shares
 
     def __call__(self, model: PreTrainedModel, work: Asked, labels: Labels) -> list[Record]:
-        """``noisy_score`` and which were right, by share; the same noise for every arm and seed.
+        """``noisy_score`` and which were right, by share; the same noise for every variant and
+        seed.
 
         Not of expressions, which have another value, or none, with another token.
         """

@@ -108,7 +108,7 @@ def pretrained_cells(
     judges: Sequence[Judge] = (),
     last_judges: Sequence[Judge] = (),
 ) -> list[Cell]:
-    """Task by task and seed by seed: the dense model first, then every arm in a random order.
+    """Task by task and seed by seed: the dense model first, then every variant in a random order.
 
     ``judges`` measure every swapped model that was trained with labels alone, ``last_judges``
     every one that imitated the dense model.
@@ -150,7 +150,7 @@ def _cells_of(work: SwappedWork, seed: int) -> list[Cell]:
 
 
 def _seconds(work: SwappedWork) -> tuple[float, float]:
-    """A first guess for the dense model and for an arm, from examples, epochs and lengths."""
+    """A first guess for the dense model and for a variant, from examples, epochs and lengths."""
     stages, given = work.stages, work.task_options
     examples = int(given.get("examples") or USUAL_EXAMPLES.get(work.name, 5000))
     most = int(given.get("max_tokens") or 128)

@@ -68,7 +68,7 @@ class Stages:
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """The arms with dense attention, trained on as long as they, and the control."""
+        """The variants with dense attention, trained on as long as they, and the control."""
         return tuple(dict.fromkeys((DENSE, *self.arms, UNIFORM)))
 
     @property

@@ -62,7 +62,7 @@ def has_only_dev(task: str, data: Path | None) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class SwappedWork:
-    """One task and one pretrained model: what the cells of all arms and seeds share.
+    """One task and one pretrained model: what the cells of all variants and seeds share.
 
     ``judges`` measure a swapped model that was trained with labels alone, as published,
     ``last_judges`` one that imitated the dense model to the end.
@@ -99,12 +99,12 @@ class SwappedWork:
         return replace(loaded_task, name=self.name)
 
     def model_dir(self, arm: str, seed: int, stage: str = "") -> Path:
-        """The folder of an arm, or of one of its trainings."""
+        """The folder of a variant, or of one of its trainings."""
         arm_dir = self.folder / f"{slug(arm)}-{seed}"
         return arm_dir / stage if stage else arm_dir
 
     def labels(self, arm: str, seed: int, stage: str) -> Labels:
-        """What a record of an arm is labelled with."""
+        """What a record of a variant is labelled with."""
         of_arm: Labels = {"question": "pretrained", "task": self.name, "arm": arm, "seed": seed}
         return {**of_arm, "stage": stage}
 
@@ -148,7 +148,7 @@ class SwappedWork:
         return " ".join(split.digest for split in self.task.splits.values())
 
     def swapped(self, arm: str, seed: int) -> PreTrainedModel:
-        """A copy of the fine-tuned model with an arm's mechanism in all its layers."""
+        """A copy of the fine-tuned model with a variant's mechanism in all its layers."""
         model, options = self.dense(seed), options_of(arm, self.task.tokens)
         if is_random(arm):
             options.setdefault("seed", seed)
@@ -221,7 +221,7 @@ def dense_records(work: SwappedWork, seed: int) -> list[Record]:
 
 
 def arm_records(work: SwappedWork, arm: str, seed: int) -> list[Record]:
-    """One arm: as swapped, trained with labels alone, and warm-started from the dense model."""
+    """One variant: as swapped, trained with labels alone, and warm-started from the dense model."""
     judge = _Arm(work, arm, seed)
     with threads(work.thread_count):
         records = judge.before()
@@ -234,7 +234,7 @@ def arm_records(work: SwappedWork, arm: str, seed: int) -> list[Record]:
 
 
 class _Arm:
-    """An arm with a seed, its teacher, and what it does in each stage."""
+    """A variant with a seed, its teacher, and what it does in each stage."""
 
     def __init__(self, work: SwappedWork, arm: str, seed: int) -> None:
         self.work, self.arm, self.seed = work, arm, seed

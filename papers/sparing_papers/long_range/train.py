@@ -1,4 +1,4 @@
-"""One training of a long-range study: an arm on a task with a seed, and its evaluation."""
+"""One training of a long-range study: a variant on a task with a seed, and its evaluation."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ Judge = Callable[["PreTrainedModel", LongWork, Labels], list[Record]]
 def training_cells(
     work: LongWork, judges: Sequence[Judge] = (), always: Sequence[str] = ()
 ) -> list[Cell]:
-    """Seed by seed, every arm in a new random order, so that pairs are close in time.
+    """Seed by seed, every variant in a new random order, so that pairs are close in time.
 
     ``judges`` measure more of a trained model than its score on the test split. The two trainings
-    of the sensitivity check come first; where the task fails it, only arms of ``always`` are
+    of the sensitivity check come first; where the task fails it, only variants of ``always`` are
     trained.
     """
     cells = []
@@ -55,7 +55,7 @@ def training_cells(
 
 
 def arm_cell(work: LongWork, arm: str, seed: int, judges: Sequence[Judge] = ()) -> Cell:
-    """Train one arm with one seed, evaluate it, and record the cost."""
+    """Train one variant with one seed, evaluate it, and record the cost."""
     labels: Labels = {"question": work.question, "task": work.name, "arm": arm, "seed": seed}
 
     def record(trained: Trained) -> list[Record]:
@@ -77,7 +77,8 @@ def arm_cell(work: LongWork, arm: str, seed: int, judges: Sequence[Judge] = ()) 
 
 
 def _seconds(work: LongWork, arm: str, seed: int, more: int) -> float:
-    """A first guess from FLOPs: linear layers, and the square of the length where an arm is dense.
+    """A first guess from FLOPs: linear layers, and the square of the length where a variant is
+    dense.
 
     Counts training (the first seed's at every rate), validation after each epoch, and evaluation
     on test inputs of the same lengths.

@@ -31,20 +31,21 @@ NEED_NO_DATA = ("listops", "pathfinder", "digits", "scenes", "arithmetic")
 TRAINED = ("epochs", "learning_rate", "batch_size")
 ABOVE_CHANCE = 0.05  # how far above chance dense attention must be for a task to be sensitive
 ARMS = ("arms", "arms_of")
-# Questions whose arms have cells of their own; of others, several arms are measured in one cell.
+# Questions whose variants have cells of their own; of others, several variants are measured in one
+# cell.
 CELL_EACH = ("arena", "vision", "pretrained", "longer", "texts", "swapped")
-MARGIN = 0.01  # what a score may be below the dense arm's and still count as no worse
+MARGIN = 0.01  # what a score may be below the dense variant's and still count as no worse
 
 
 @dataclass(frozen=True)
 class TaskOptions:
     """Which tasks are trained on, and how.
 
-    ``arms_of`` are the arms of tasks that have fewer than ``arms``. ``task_options`` are by task
-    those of ``load_task``, ``trained`` its epochs, learning rate and batch size where they are not
-    the default recipe's. Of several learning rates every arm has the one that validates best with
-    its first seed. ``validation_examples`` and ``test_examples`` limit the held-out splits
-    (0: all of them). With ``pilot`` dense attention and ``uniform`` go first with one seed;
+    ``arms_of`` are the variants of tasks that have fewer than ``arms``. ``task_options`` are by
+    task those of ``load_task``, ``trained`` its epochs, learning rate and batch size where they are
+    not the default recipe's. Of several learning rates every variant has the one that validates
+    best with its first seed. ``validation_examples`` and ``test_examples`` limit the held-out
+    splits (0: all of them). With ``pilot`` dense attention and ``uniform`` go first with one seed;
     the others are left out where these two promise nothing (see ``unpromising``).
     """
 
@@ -75,7 +76,7 @@ class TaskOptions:
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """The arms with the two of the sensitivity check, dense first."""
+        """The variants with the two of the sensitivity check, dense first."""
         return tuple(dict.fromkeys((DENSE, *self.arms, UNIFORM)))
 
     def arms_for(self, task: str) -> tuple[str, ...]:
@@ -83,7 +84,7 @@ class TaskOptions:
         return tuple(dict.fromkeys((DENSE, *self.arms_of.get(task, self.arms), UNIFORM)))
 
     def rates(self, task: str) -> tuple[float, ...]:
-        """The learning rates of which each arm of a task has its best."""
+        """The learning rates of which each variant of a task has its best."""
         return tuple(float(rate) for rate in self._rates(task))
 
     def _rates(self, task: str) -> tuple[Any, ...]:
@@ -94,10 +95,10 @@ class TaskOptions:
         """The learning rates for a page."""
         rates = self.rates(task)
         text = " or ".join(f"{rate:g}" for rate in rates)
-        return text if len(rates) == 1 else f"{text}, each arm's best with its first seed"
+        return text if len(rates) == 1 else f"{text}, each variant's best with its first seed"
 
     def recipe(self, task: str, seed: int, rate: float | None = None) -> Recipe:
-        """How every arm of a task is trained, at a learning rate (by default the first)."""
+        """How every variant of a task is trained, at a learning rate (by default the first)."""
         given = {**self.trained.get(task, {}), "learning_rate": rate or self.rates(task)[0]}
         return recipe_for(task, given, precision=self.precision, seed=seed)
 
@@ -115,11 +116,11 @@ class LongWork:
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """The learning rates of which each arm has its best."""
+        """The learning rates of which each variant has its best."""
         return self.options.rates(self.name)
 
     def recipe(self, seed: int, rate: float | None = None) -> Recipe:
-        """How every arm is trained, at a learning rate (by default the first)."""
+        """How every variant is trained, at a learning rate (by default the first)."""
         return self.options.recipe(self.name, seed, rate)
 
     def model_dir(self, arm: str, seed: int, rate: float) -> Path:
@@ -128,17 +129,17 @@ class LongWork:
         return self.folder / "models" / f"{self.question}-{self.name}" / training
 
     def tuned(self, arm: str) -> Tuned:
-        """The trainings of an arm."""
+        """The trainings of a variant."""
         folder, watts = partial(self.model_dir, arm), self.options.watts_per_core
         build = partial(self.build, arm)
         return Tuned(build, self.task, self.recipe, self.rates, folder, watts)
 
     def build(self, arm: str, seed: int) -> PreTrainedModel:
-        """An arm before training."""
+        """A variant before training."""
         return build(self.model, self.task, arm, seed)
 
     def open(self, arm: str, seed: int) -> PreTrainedModel:
-        """A trained arm; raises ``UsageError`` where its training has not ended."""
+        """A trained variant; raises ``UsageError`` where its training has not ended."""
         rate = known_rate(self.rates, partial(self.model_dir, arm, FIRST_SEED))
         if rate is None or not (self.model_dir(arm, seed, rate) / RESULT).is_file():
             raise UsageError(f"{arm} with seed {seed} is not trained on {self.name} so far")
@@ -149,8 +150,8 @@ def bare_identity(identity: dict[str, Any], cell_each: bool = False) -> dict[str
     """What makes two runs the same one, less what changes nothing of what was done.
 
     What a pilot left out may be trained after all, and lengths may be added where there are none.
-    Seeds may be added, as they have cells of their own, and arms where they do. A precision is
-    resolved for this machine, as arms of different precisions must not be compared.
+    Seeds may be added, as they have cells of their own, and variants where they do. A precision is
+    resolved for this machine, as variants of different precisions must not be compared.
     """
     free = ("pilot", "seeds", "most_seeds", *(ARMS if cell_each else ()))
     bare = {}

@@ -49,7 +49,7 @@ def scores() -> list[Record]:
 
 def test_every_arm_stands_task_by_task_and_what_is_not_there_is_a_dash():
     block = task_block(*read(scores()))
-    assert block.heads == ("Arm", "sst2", "stsb")
+    assert block.heads == ("Variant", "sst2", "stsb")
     rows = {row[0]: row[1:] for row in block.rows}
     assert rows["full: score"] == ("80.0 % (accuracy)", "80.0 % (pearson)")
     assert rows["adaptive, as the paper"][1].endswith(", 0.90×")

@@ -38,7 +38,7 @@ def right_with(chance, seed, labels):
 
 
 def work_with(folder, arms, name="sst2", metric="accuracy"):
-    """A task with the answers of arms, each a list of chances by seed."""
+    """A task with the answers of variants, each a list of chances by seed."""
     task = token_task()
     labels = torch.randint(0, 2, (COUNT,), generator=torch.Generator().manual_seed(0))
     test = Examples("input_ids", [torch.ones(3, dtype=torch.long)] * COUNT, labels)

@@ -27,7 +27,7 @@ def read(found: list[Record] | None = None, **changes: object) -> tuple[Run, Rec
 
 
 def with_speed(arm: str, value: float, interval: tuple[float, float]) -> list[Record]:
-    """The records with another speed of one arm on the tasks' texts."""
+    """The records with another speed of one variant on the tasks' texts."""
     labels = {"arm": arm, "task": "mean", "inputs": "all"}
     changed = Record("speed_up", value, "ratio", "measured", labels, interval, 9, "c", "m", "c")
     return [r for r in records() if r.obtained == "paper" or r.labels != labels] + [changed]
@@ -157,7 +157,7 @@ def test_every_arm_has_a_row_and_full_is_the_baseline():
 
 def test_speeds_stand_by_length_of_the_texts():
     block = length_block(read()[1], ["sst2"])
-    assert block.heads == ("Arm", "10-50 tokens")
+    assert block.heads == ("Variant", "10-50 tokens")
     assert dict(block.rows)["slim (ours)"] == "1.90× (1.87× to 1.93×)"
     assert len(block.rows) == len(SPEEDS)
 

@@ -294,7 +294,7 @@ def test_the_papers_own_setting_says_what_it_needs(tmp_path, monkeypatch):
         ({"seeds": (1, 1)}, "twice"),
         ({"rounds": 0}, "rounds"),
         ({"lengths": (0,), "shape_layers": 1}, "lengths"),
-        ({"arms": ("nothing",)}, "unknown arm"),
+        ({"arms": ("nothing",)}, "unknown variant"),
         ({"test_examples": -1}, "test_examples"),
         ({"task_options": {"digits": {"test_examples": -1}}}, "test_examples"),
         ({"trained": {"digits": {"epoch": 1}}}, "did you mean 'epochs'"),

@@ -1,4 +1,4 @@
-"""The AdaAttention page of a run on several tasks and seeds: which task, seed and arm speaks."""
+"""The AdaAttention page of a run on several tasks and seeds: which of them speaks."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def accuracy_of(found: list[Record]) -> str:
 
 
 def gap(to: str, value: float, low: float, high: float) -> Record:
-    """The adaptive arm's score less a control's."""
+    """The adaptive variant's score less a control's."""
     labels: dict[str, Label] = {"arm": "adaptive", "to": to, "task": "mean"}
     return Record("control_difference", value, "score", "measured", labels, (low, high), 3)
 
 
 def cutting(share: float) -> list[Record]:
-    """The records where the adaptive arm cuts such a share of heads."""
+    """The records where the adaptive variant cuts such a share of heads."""
     return [
         dataclasses.replace(r, value=share)
         if r.name == "cut_share" and r.labels["arm"] == "adaptive"
@@ -67,7 +67,7 @@ def cutting(share: float) -> list[Record]:
 
 
 def elsewhere(name: str, value: float, unit: str, arm: str = "adaptive") -> Record:
-    """A record of a task that does not run every arm."""
+    """A record of a task that does not run every variant."""
     return one(name, value, unit, arm=arm, task="mrpc")
 
 
@@ -86,7 +86,7 @@ def test_lengths_have_a_row_for_each_arm_on_each_task():
     own: dict[str, Label] = {"arm": "adaptive", "task": "mrpc"}
     found = [*records(), one("speed_up", 0.7, "ratio", **own, inputs="50-200")]
     block = length_block(read(found)[1], TASKS)
-    assert block.heads == ("Task", "Arm", "10-50 tokens", "50-200 tokens")
+    assert block.heads == ("Task", "Variant", "10-50 tokens", "50-200 tokens")
     adaptive = [row for row in block.rows if row[1] == "adaptive, as the paper"]
     assert adaptive == [
         ("sst2", "adaptive, as the paper", "0.86× (0.83× to 0.89×)", "–"),
@@ -150,7 +150,7 @@ def test_few_seeds_are_said(seeds, told):
 
 def test_one_rule_keeps_the_weights_of_all_arms():
     told = dict(TEXT.pairs("glossary"))["full"]
-    assert "All arms keep their weights by one rule" in told
+    assert "All variants keep their weights by one rule" in told
     assert "last validation that is at least 95 %" in told
     assert "else of the best one" in told
     assert "after it was above" in told
@@ -199,7 +199,7 @@ def test_distilled_arms_are_said_to_be():
     told = dict(TEXT.pairs("glossary"))
     for arm in ("skip tokens", "slim (ours)"):
         assert "istilled from the dense model (logits and hidden states)" in told[arm]
-        assert "the other arms learn from labels alone" in told[arm]
+        assert "the other variants learn from labels alone" in told[arm]
 
 
 def places(task: str) -> list[Record]:
@@ -286,7 +286,7 @@ def test_a_precision_that_is_float32_is_no_news():
 
 
 def epochs() -> list[Record]:
-    """Two seeds of the adaptive arm, the second of which ends after its first epoch."""
+    """Two seeds of the adaptive variant, the second of which ends after its first epoch."""
     found = []
     for seed, epoch, score in ((0, 1, 0.8), (1, 1, 0.9), (0, 2, 0.7)):
         own: dict[str, Label] = {"task": "sst2", "arm": "adaptive", "seed": seed, "epoch": epoch}
@@ -302,7 +302,7 @@ def epochs() -> list[Record]:
 def test_epochs_stand_one_by_one_for_the_tasks_that_run_every_arm():
     block = epoch_block(*read(epochs()))
     assert block.heads == (
-        "Arm",
+        "Variant",
         "Epoch",
         "Validation",
         "One input",

@@ -8,7 +8,7 @@ import random
 from sparing.core.record import Record
 from sparing_papers.hugginggreen.analysis import analyse
 
-# Arm: energy in joules, accuracy, share of the dense arm's arithmetic.
+# Variant: energy in joules, accuracy, share of the dense variant's arithmetic.
 PATCHES = {
     "dense": (100.0, 0.900, 1.0),
     "dense again": (100.0, 0.900, 1.0),

@@ -62,7 +62,7 @@ def test_it_writes_page_twin_and_figures(page):
         plain = " ".join(shown.replace("\N{NO-BREAK SPACE}", " ").split())
         for owed in (
             "joules are CPU seconds times 5 W, an estimate",
-            "Noise of measuring, the energy of the dense arm trained a second time",
+            "Noise of measuring, the energy of the dense variant trained a second time",
             "Patches: digits, 4 layers",
             "At the same cost: digits, 4 layers",
             "Attention: digits, 4 layers",

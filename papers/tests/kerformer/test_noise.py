@@ -28,7 +28,7 @@ def bits(*scores, shift=0):
 
 
 def judged(question="arena", **by_arm):
-    """Records of arms, each (right answers by seed, those under noise)."""
+    """Records of variants, each (right answers by seed, those under noise)."""
     labels = {"question": question, "task": "t"}
     labels |= {"stage": "plain"} if question == "pretrained" else {}
     found = [Record("chance", 0.5, "share", "measured", {"question": question, "task": "t"})]
@@ -92,7 +92,7 @@ def test_the_interval_speaks_of_other_test_examples_too():
 
 
 def _draws(records):
-    """The standard error by drawing test examples anew, the same for every arm and seed."""
+    """The standard error by drawing test examples anew, the same for every variant and seed."""
     found = {}
     for each in records:
         if each.name in (ANSWERS, NOISY_ANSWERS):

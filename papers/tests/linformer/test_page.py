@@ -285,7 +285,7 @@ def test_every_part_stands_on_the_page(tmp_path):
 @pytest.mark.usefixtures("_unpainted")
 def test_language_models_alone_are_no_arms_on_longer_inputs(tmp_path):
     text = write_report(write(tmp_path, language()))["md"].read_text()
-    assert "0 arms" not in text
+    assert "0 variants" not in text
     assert "no encoder trained here was asked on them so far" in text
 
 

@@ -1,4 +1,4 @@
-"""Arms of long-range studies have signs that can be told apart."""
+"""Variants of long-range studies have signs that can be told apart."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sparing_papers.long_range.page.lookups import positions
 
 
 def test_arms_drawn_together_have_a_colour_and_a_marker_each():
-    many = [f"arm {number}" for number in range(20)]
+    many = [f"variant {number}" for number in range(20)]
     together = (many[:9], [*many[:2], *many[14:]], ["softmax", *many[3:15]])
     places = positions(many, together)
     assert places["softmax"] == 0

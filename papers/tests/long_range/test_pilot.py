@@ -205,7 +205,7 @@ def test_what_changes_nothing_is_no_part_of_what_a_run_is():
     told = {"stages": {"read_at": [128]}, "stages_of": {"imdb": {"batch_size": 8}}}
     assert bare_identity(identity)["pretrained"] == told
     timed = {"speed": {"arms": ["softmax"]}, "language": {"masked": {"arms": ["linear"]}}}
-    assert bare_identity(timed) == timed  # one cell times several arms
+    assert bare_identity(timed) == timed  # one cell times several variants
 
 
 @pytest.mark.parametrize(("multiplies", "taken"), [(True, "bfloat16"), (False, "float32")])

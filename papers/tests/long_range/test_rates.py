@@ -1,4 +1,4 @@
-"""An arm learns at the rate that validates best with its first seed."""
+"""A variant learns at the rate that validates best with its first seed."""
 
 from __future__ import annotations
 
@@ -158,5 +158,5 @@ def test_settings_name_several_rates(tmp_path):
     assert ended.failures == []
     config = json.loads((tmp_path / "r" / "config.json").read_text(encoding="utf-8"))
     assert config["trained_on"]["listops"].endswith(
-        "learning rate 1000 or 0.001, each arm's best with its first seed"
+        "learning rate 1000 or 0.001, each variant's best with its first seed"
     )

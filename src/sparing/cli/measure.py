@@ -94,7 +94,7 @@ def _limit(facts: dict[str, Any]) -> str:
 
 
 def _column(arm: dict[str, Any]) -> dict[str, str]:
-    """The cells of one arm by their label."""
+    """The cells of one variant by their label."""
     latency = arm["latency_ms"]
     cells = {
         "latency p50, ms": f"{latency['p50']:.3f}",

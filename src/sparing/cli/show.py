@@ -29,7 +29,7 @@ def run(
     print(f"{name}\n\n{facts['description']}")
     traits = facts["traits"]
     print(f"\nPaper:   {traits['paper']} ({traits['year']})")
-    print(f"Family:  {traits['family']}{', an arm of every study' * traits['arm']}")
+    print(f"Family:  {traits['family']}{', a variant of every study' * traits['arm']}")
     print("Traits:  " + _traits(traits))
     options = ", ".join(f"{key}={value}" for key, value in facts["options"].items())
     print(f"Options: {options or 'none'}")

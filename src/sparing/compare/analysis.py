@@ -84,9 +84,9 @@ def _with_verdicts(differences: list[Record], margin: float) -> list[Record]:
 
 
 def _latency_verdicts(table: RecordTable, others: list[str]) -> list[Record]:
-    """Each arm's verdict on the whole model's latency on one input, as the goals decide it.
+    """Each variant's verdict on the whole model's latency on one input, as the goals decide it.
 
-    The interval is the one that decided: wider than 95 % where several arms are open.
+    The interval is the one that decided: wider than 95 % where several variants are open.
     """
     verdicts = []
     for arm, result in zip(others, decide(latency_claims(others, 0), table), strict=True):
@@ -117,7 +117,7 @@ def _ratios(table: RecordTable, arm: str, baseline: str) -> list[Record]:
 
 
 def _disturbance(table: RecordTable, name: str, *sets: dict[str, Label]) -> str:
-    """Why the ratio of two arms' times or energies decides nothing; empty where it may."""
+    """Why the ratio of two variants' times or energies decides nothing; empty where it may."""
     records = (record for labels in sets for record in table.all(name, **labels))
     return next(filter(None, map(table.disturbance, records)), "")
 
@@ -137,7 +137,7 @@ def _settings(table: RecordTable, arm: str, baseline: str) -> dict[Setting, Obta
 
 
 def _crossovers(table: RecordTable, arm: str) -> list[Record]:
-    """From which length on the arm's attention core is faster, at that and every longer length."""
+    """The least length from which on the variant's attention core is always faster."""
     ratios = table.all("latency_ratio", scope="attention", arm=arm)
     if not ratios or any(map(table.disturbance, ratios)):
         return []  # a curve that was disturbed at one length shows no crossing

@@ -1,4 +1,4 @@
-"""The cells of a comparison: training, latency, memory, FLOPs and energy of its arms."""
+"""The cells of a comparison: training, latency, memory, FLOPs and energy of its variants."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CURVES = (
 
 @dataclass(frozen=True)
 class Arms:
-    """The input of the cells: the task, the model and the options of each arm."""
+    """The input of the cells: the task, the model and the options of each variant."""
 
     task: Task
     task_name: str
@@ -53,11 +53,11 @@ class Arms:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The arms, in the order given."""
+        """The variants, in the order given."""
         return tuple(self.options)
 
     def build(self, arm: str, seed: int) -> PreTrainedModel:
-        """An arm's model with fresh weights."""
+        """A variant's model with fresh weights."""
         return build_arm(self.model, self.task, arm, self.options[arm], seed, self.sizes)
 
     @cached_property
@@ -67,7 +67,7 @@ class Arms:
 
 
 def training_cell(arms: Arms, arm: str, seed: int, recipe: Recipe) -> Cell:
-    """Train one arm with one seed and evaluate it on the test split."""
+    """Train one variant with one seed and evaluate it on the test split."""
 
     def work() -> list[Record]:
         output_dir = arms.folder / "models" / f"{arm}-{seed}"
@@ -135,7 +135,7 @@ def latency_records(
 
 
 def model_latency_cell(arms: Arms, batch: int) -> Cell:
-    """All arms' whole models on the task's own inputs, interleaved."""
+    """All variants' whole models on the task's own inputs, interleaved."""
 
     def work() -> list[Record]:
         inputs = probe.task_inputs(arms.task, batch)
@@ -149,7 +149,7 @@ def model_latency_cell(arms: Arms, batch: int) -> Cell:
 
 
 def attention_latency_cell(arms: Arms, tokens: int) -> Cell:
-    """All arms' attention cores at one length, and the core's share of the dense model."""
+    """All variants' attention cores at one length, and the core's share of the dense model."""
 
     def work() -> list[Record]:
         points = {arm: _core_point(arms, arm, tokens) for arm in arms.names}
@@ -166,7 +166,7 @@ def _cores(arms: Arms) -> Sweep:
 
 
 def _core_point(arms: Arms, arm: str, tokens: int) -> Point:
-    """An arm's attention core with the mechanism's own defaults.
+    """A variant's attention core with the mechanism's own defaults.
 
     Options that were shrunk to the task's length would make it too fast at longer ones.
     """
@@ -196,12 +196,12 @@ def _share_records(arms: Arms, tokens: int, core: Callable[[], object]) -> list[
 
 
 def memory_cell(arms: Arms, arm: str, tokens: int) -> Cell:
-    """The peak memory of one arm's attention core, in a process of its own."""
+    """The peak memory of one variant's attention core, in a process of its own."""
     return _cores(arms).memory_cell(f"memory/{arm}/{tokens}", _core_point(arms, arm, tokens), 1.5)
 
 
 def model_memory_cell(arms: Arms, arm: str, batch: int) -> Cell:
-    """The peak memory of one arm's whole model on the task, in a process of its own."""
+    """The peak memory of one variant's whole model on the task, in a process of its own."""
     arguments = {
         "model": arms.model,
         "task": arms.task_name,
@@ -222,7 +222,7 @@ def _model_labels(arms: Arms, arm: str, batch: int) -> Labels:
 
 
 def flops_cell(arms: Arms, arm: str) -> Cell:
-    """The FLOPs of one arm's whole model on one example of the task."""
+    """The FLOPs of one variant's whole model on one example of the task."""
 
     def work() -> list[Record]:
         counted = model_flops(arms.build(arm, 0), probe.task_inputs(arms.task, 1))
@@ -233,7 +233,7 @@ def flops_cell(arms: Arms, arm: str) -> Cell:
 
 
 def energy_cell(arms: Arms, batch: int, seconds: float) -> Cell:
-    """Inference energy of all arms' models, in interleaved windows of equal work."""
+    """Inference energy of all variants' models, in interleaved windows of equal work."""
 
     def work() -> list[Record]:
         inputs = probe.task_inputs(arms.task, batch)

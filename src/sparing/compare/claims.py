@@ -1,4 +1,4 @@
-"""The claims of a comparison, and the verdicts that the decided claims give each arm."""
+"""The claims of a comparison, and the verdicts that the decided claims give each variant."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Speed = Literal["faster", "slower", "undecided"]
 def claims_of(
     arms: Sequence[str], baseline: str, margin: float, chance: float, tokens: int
 ) -> list[Claim]:
-    """Dense beats chance; each arm is as accurate as dense, and faster at the task's length."""
+    """Dense beats chance; each variant is as accurate as dense, and faster at the task's length."""
     others = [arm for arm in arms if arm != baseline]
     pairs = zip(accuracy_claims(others, margin), latency_claims(others, tokens), strict=True)
     return [_above_chance(baseline, chance), *(claim for pair in pairs for claim in pair)]
 
 
 def accuracy_claims(others: Sequence[str], margin: float) -> list[Claim]:
-    """Each arm's accuracy is no worse than dense's by the margin, decided together."""
+    """Each variant's accuracy is no worse than dense's by the margin, decided together."""
     return [
         Claim(
             f"{arm}: accuracy less dense",
@@ -37,7 +37,7 @@ def accuracy_claims(others: Sequence[str], margin: float) -> list[Claim]:
 
 
 def latency_claims(others: Sequence[str], tokens: int) -> list[Claim]:
-    """Each arm's whole model takes no longer than dense's on one input, decided together."""
+    """Each variant's whole model takes no longer than dense's on one input, decided together."""
     return [
         Claim(
             f"{arm}: model latency over dense at {tokens} tokens",

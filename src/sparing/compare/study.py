@@ -36,11 +36,12 @@ class Options:
 
     # The task and its own options, such as {"examples": 20000}.
     task: str = "digits"
-    # The arms, the dense one first or added; "all", "controls" and "family:NAME" stand for several.
+    # The variants, the dense one first or added; "all", "controls" and "family:NAME" stand for
+    # several.
     mechanisms: Annotated[tuple[str, ...], some, distinct] = (DENSE, "linformer", "kerformer")
-    # Every arm is trained with each of them.
+    # Every variant is trained with each of them.
     seeds: Annotated[tuple[int, ...], some, distinct] = (0, 1, 2, 3, 4)
-    # The arm that the others are compared with.
+    # The variant that the others are compared with.
     baseline: str = DENSE
     # A built-in model, a folder or a hub name; the task's usual one where it is empty.
     model: str = ""
@@ -49,7 +50,7 @@ class Options:
     # Options of mechanisms by name, such as {"linformer": {"slots": 32}}.
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     task_options: Mapping[str, Any] = field(default_factory=dict)
-    # How arms are trained; the task's own recipe unless given.
+    # How variants are trained; the task's own recipe unless given.
     recipe: Recipe | None = None
     # A difference in accuracy that is too small to matter.
     margin: Positive = 0.01
@@ -82,7 +83,7 @@ def _carried(recipe: Recipe | None, before: Recipe | None, usual: Recipe) -> Rec
     if recipe is None:
         return usual
     if recipe.seed:
-        raise UsageError("recipe.seed: every arm is trained with each of the seeds, give those")
+        raise UsageError("recipe.seed: every variant is trained with each of the seeds, give those")
     if before is None:
         return recipe
     old = vars(before)
@@ -176,7 +177,7 @@ def _cells_of(options: Options, arms: compare_cells.Arms) -> list[Cell]:
         ]
         cells += [compare_cells.memory_cell(arms, arm, tokens) for tokens in options.memory_lengths]
     for number, seed in enumerate(options.seeds):
-        turn = number % len(arms.names)  # no arm is always first
+        turn = number % len(arms.names)  # no variant is always first
         for arm in (*arms.names[turn:], *arms.names[:turn]):
             assert options.recipe is not None  # set when the options were made
             recipe = replace(options.recipe, seed=seed)

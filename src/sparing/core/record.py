@@ -29,7 +29,7 @@ def _now() -> str:
 class Record:
     """One result.
 
-    ``labels`` say what it belongs to (arm, seed, tokens, ...). ``interval`` is its 95 % interval,
+    ``labels`` say what it belongs to (``arm``, ``seed``, ...). ``interval`` is its 95 % interval,
     ``count`` the number of measurements, ``obtained`` the method. ``machine`` and ``commit``
     identify the machine and the code; ``cell`` is the key of the run that made it.
     """

@@ -41,7 +41,7 @@ class Goal:
     at_most: bool = False
     required: bool = False
 
-    def judge(
+    def decide(
         self,
         value: float | None,
         interval: tuple[float, float] | None,
@@ -182,8 +182,8 @@ def _allowed(claim: Claim, records: RecordTable, result: GoalResult) -> bool:
 
 def _result(claim: Claim, estimate: Estimate | None) -> GoalResult:
     if estimate is None:
-        return claim.goal.judge(None, None)
-    return claim.goal.judge(estimate.value, estimate.interval, estimate.disturbance)
+        return claim.goal.decide(None, None)
+    return claim.goal.decide(estimate.value, estimate.interval, estimate.disturbance)
 
 
 def recorded(name: str, **labels: Label) -> Measure:

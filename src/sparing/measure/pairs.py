@@ -1,4 +1,5 @@
-"""Two arms that ran in pairs, compared as a whole: ratio, interval, tests, effect; and the target.
+"""Two variants that ran in pairs, compared as a whole: ratio, interval, tests, effect; and the
+target.
 
 The primary test is fixed here, before any data: the sign flip of log ratios. The classical way is
 reported beside it, as many papers plan it: Shapiro and Wilk's test chooses between Student's and
@@ -32,7 +33,7 @@ NORMAL_LEVEL = 0.05
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """A comparison of two arms' times or energies from pairs.
+    """A comparison of two variants' times or energies from pairs.
 
     ``ratio`` is the geometric mean of candidate over baseline, with its 95 % interval;
     ``sign_flip_p`` is the primary test. ``normal_p`` is Shapiro and Wilk's of the log ratios (None
@@ -58,7 +59,7 @@ class PairedComparison:
 
 
 def compare_pairs(candidate: Values, baseline: Values, *, seed: int = 0) -> PairedComparison:
-    """Compare two arms; their i-th values share a seed and an order of data.
+    """Compare two variants; their i-th values share a seed and an order of data.
 
     Raises ``UsageError`` for unequal lengths, no pairs, or values that are not positive.
     """

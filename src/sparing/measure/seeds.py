@@ -1,4 +1,4 @@
-"""The records of an arm, training by training: one number for each seed."""
+"""The records of a variant, training by training: one number for each seed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def components(records: Sequence[Record], name: str = TRAINING) -> set[str]:
 
 
 def quantity(records: Sequence[Record], name: str, arm: str) -> dict[int, float]:
-    """A quantity of an arm; energies (``..._energy_j``) are sums of the components compared.
+    """A quantity of a variant; energies (``..._energy_j``) are sums of the components compared.
 
     A seed that lacks one of these in its training has no energy: a partial sum would look like
     less.

@@ -1,7 +1,7 @@
 """Conclusions from a few paired measurements: ratios, intervals, tests, verdicts.
 
-Everything is paired: the i-th value of one arm and the i-th of the other share a seed, a round or a
-test example. Random resampling uses private generators with a stored seed, so the same numbers
+Everything is paired: the i-th value of one variant and the i-th of the other share a seed, a round
+or a test example. Random resampling uses private generators with a stored seed, so the same numbers
 always give the same interval.
 
 Two choices follow from the small number of seeds. The percentile bootstrap is too narrow for few
@@ -85,7 +85,7 @@ def median_ratio(
 ) -> Ratio:
     """The median of the pairs' ratios, for quantities with outliers: latency over rounds.
 
-    Medians are taken of logs, so that swapping the arms gives exactly the inverse. Student's
+    Medians are taken of logs, so that swapping the variants gives exactly the inverse. Student's
     interval on the logs below six pairs, the widened bootstrap of the median from six on.
     Raises ``UsageError`` as ``geometric_mean_ratio`` does.
     """
@@ -162,7 +162,7 @@ def verdict(difference: Difference, margin: float, *, higher_is_better: bool = T
 def sign_flip_p_value(
     candidate: Values, baseline: Values, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> float:
-    """Two-sided p-value of the paired permutation test: were the arms' labels exchangeable?
+    """Two-sided p-value of the paired permutation test: were the variants' labels exchangeable?
 
     Under the null hypothesis the other sign of each difference is equally probable. All 2^n sign
     patterns are counted up to 20 pairs, a sample of them beyond. The smallest value that n pairs

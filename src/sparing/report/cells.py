@@ -25,7 +25,7 @@ class Cell:
 
     ``value`` is the number of the column's kind: a share, a difference of shares, a ratio to the
     baseline, tokens; None where nothing was measured. ``tone`` says whether it is a gain for the
-    arm, ``obtained`` how it was obtained.
+    variant, ``obtained`` how it was obtained.
     """
 
     text: str
@@ -38,10 +38,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """One arm: its name, whether it is the baseline, a note, and its cells by column key.
+    """One variant: its name, whether it is the baseline, a note, and its cells by column key.
 
-    ``family`` and ``beaten_by`` (arms at least as accurate and as fast) are filled where a run has
-    many arms, else empty.
+    ``family`` and ``beaten_by`` (variants at least as accurate and as fast) are filled where a run
+    has many variants, else empty.
     """
 
     arm: str

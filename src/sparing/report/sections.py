@@ -59,18 +59,18 @@ class Table:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A table of arms, whose cells have notes and tones; ``signs`` puts a sign beside each arm."""
+    """A table of variants, whose cells have notes and tones; ``signs`` puts a sign beside each."""
 
     columns: Sequence[Column]
     rows: Sequence[Row]
     caption: str = ""
-    head: str = "Arm"
+    head: str = "Variant"
     signs: bool = True
 
 
 @dataclass(frozen=True)
 class Listing:
-    """Arms, each with its sign and a few words."""
+    """Variants, each with its sign and a few words."""
 
     items: Pairs
 

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from sparing.report.blocks import Block
 
 R = TypeVar("R")
-"""What a row is about: an arm, a record, a group of records."""
+"""What a row is about: a variant, a record, a group of records."""
 
 
 @dataclass(frozen=True)

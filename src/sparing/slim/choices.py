@@ -82,7 +82,7 @@ def _choice(records: RecordTable, arm: str, batch: int, floor: float) -> Choice 
         return None
     share = kept_share(records, arm)
     goal = Goal("share of the dense score kept", floor, "share")
-    keeps = goal.judge(share.value, share.interval).met if share else "undecided"
+    keeps = goal.decide(share.value, share.interval).met if share else "undecided"
     return Choice(
         arm, str(speed.labels.get("engine")), speed, share, keeps, records.disturbance(speed)
     )

@@ -47,7 +47,7 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A source in INT8: its speed over the arm's float32 form, and its score.
+    """A source in INT8: its speed over the variant's float32 form, and its score.
 
     ``float32_score`` is the score of that form. ``good``: the loss is within the floor, or beyond
     it by at most one standard error of the paired difference. ``slower``: the whole interval of
@@ -96,7 +96,8 @@ def int8_cells(steps: Steps) -> list[Cell]:
 
 
 def int8_plan(steps: Steps) -> list[Record]:
-    """Try settings on the first half of validation, then evaluate the best of each arm on the test.
+    """Try settings on the first half of validation, then evaluate the best of each variant on the
+    test.
 
     The dense model gets the same choice among the same settings, so that the comparison is fair.
     """
@@ -138,7 +139,7 @@ def int8_folder(steps: Steps) -> Path | None:
 
 
 def int8_runs(steps: Steps) -> Runs:
-    """The chosen INT8 forms, by arm; empty if INT8 was not tried."""
+    """The chosen INT8 forms, by variant; empty if INT8 was not tried."""
     runs: Runs = {}
     for form in steps.state.int8:
         threshold = steps.served().plan.threshold if form.arm == OURS else 1.0
@@ -239,7 +240,7 @@ def _clearly_slower(times: InputTimes[Any], top: InputTimes[Any]) -> bool:
 
 
 def _trial_record(arm: str, trial: Trial, chosen: bool, alike: int) -> Record:
-    """``alike`` counts the good forms of the arm that are not clearly slower than the fastest."""
+    """``alike`` counts the variant's good forms that are not clearly slower than the fastest."""
     labels: dict[str, Label] = {
         "arm": f"{arm} int8",
         "settings": str(trial.settings),

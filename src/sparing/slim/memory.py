@@ -100,7 +100,7 @@ def peaks(
 ) -> list[Record]:
     """``peak_bytes`` and ``weight_bytes`` of each form on one batch, each in a fresh process.
 
-    The peak is what the call adds to the loaded model (see ``peak_memory``). Labels are arm,
+    The peak is what the call adds to the loaded model (see ``peak_memory``). Labels are ``arm``,
     engine, batch and, for texts, tokens.
     """
     records = []

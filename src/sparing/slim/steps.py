@@ -101,7 +101,7 @@ class Steps:
         return good_enough(self.task.metric, logits, self.dense_logits, labels, floor)[2]
 
     def dense_runs(self) -> Runs:
-        """The dense baseline in every engine, by arm and engine."""
+        """The dense baseline in every engine, by variant and engine."""
         runs = self.engines.dense(self.models.baseline())
         return {f"{DENSE} {engine}": run for engine, run in runs.items()}
 

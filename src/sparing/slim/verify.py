@@ -197,8 +197,8 @@ def _spread(points: list[Surveyed], most: int) -> list[Surveyed]:
 def answer_all(steps: Steps) -> list[Record]:
     """Score dense, slim and static, and INT8 if it was tried, on the whole test split.
 
-    Timing may have used only some of it. The logits go to ``answers.safetensors`` under the arms'
-    names, beside ``labels``, so that runs can be pooled example by example.
+    Timing may have used only some of it. The logits go to ``answers.safetensors`` under the
+    variants' names, beside ``labels``, so that runs can be pooled example by example.
     """
     test = steps.task.test
     logits = {arm: logits_one_by_one(steps, run, test) for arm, run in _one_engine(steps).items()}
@@ -218,7 +218,7 @@ def answer_all(steps: Steps) -> list[Record]:
 
 
 def _one_engine(steps: Steps) -> Runs:
-    """Each arm in one engine: ONNX Runtime if it is installed, else PyTorch."""
+    """Each variant in one engine: ONNX Runtime if it is installed, else PyTorch."""
     dense = steps.engines.dense(steps.models.baseline())
     engine = "onnxruntime" if "onnxruntime" in dense else "eager"
     runs = {DENSE: dense[engine]}

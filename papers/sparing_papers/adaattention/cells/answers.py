@@ -1,4 +1,4 @@
-"""A trained arm's answers on a task's test split, their scores, and how they are stored.
+"""A trained variant's answers on a task's test split, their scores, and how they are stored.
 
 Differences example by example need the answers. They are in the run's folder and in its records.
 A run of which only the records are left resumes its other tasks and gives the same differences.
@@ -110,7 +110,7 @@ def keep(work: Work, arm: str, seed: int, outputs: Answers) -> Record:
 
 
 def kept_answers(work: Work, arm: str, seed: int) -> Tensor | None:
-    """The test answers of a trained arm; None if its cell has not finished."""
+    """The test answers of a trained variant; None if its cell has not finished."""
     path = _answers_path(work, arm, seed)
     return load_file(path)["logits"] if path.is_file() else None
 

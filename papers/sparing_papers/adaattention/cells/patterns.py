@@ -37,7 +37,7 @@ def patterns_cell(work: Work, seed: int, arm: str = ADAPTIVE) -> Cell:
 
 
 def kept_cell(work: Work, seed: int, arm: str = "skip") -> Cell:
-    """Some test inputs with the tokens that the skipping arm keeps."""
+    """Some test inputs with the tokens that the skipping variant keeps."""
 
     def do() -> list[Record]:
         model = work.open(arm, seed)

@@ -67,7 +67,7 @@ def timing_cell(
 
 
 def _opened(work: Work, arms: Sequence[str], seed: int) -> dict[str, nn.Module]:
-    """The trained models of these arms, the full model first."""
+    """The trained models of these variants, the full model first."""
     return {arm: work.open(arm, seed) for arm in dict.fromkeys((FULL, *arms))}
 
 
@@ -115,7 +115,7 @@ def _flops(model: nn.Module, inputs: Sequence[Inputs], labels: dict[str, Label])
 def _steps(
     work: Work, models: Mapping[str, nn.Module], timing: Timing, labels: dict[str, Label]
 ) -> list[Record]:
-    """A training step, forward and backward, against full; distilled arms are left out."""
+    """A training step, forward and backward, against full; distilled variants are left out."""
     train = work.task.train
     batch = work.task.collate([train[index] for index in range(min(BATCH, len(train)))])
     goal = batch.pop("labels")
@@ -154,7 +154,7 @@ def inverse(name: str, ratio: Ratio, labels: dict[str, Label]) -> Record:
 
 
 def throughput_cell(work: Work, arms: Sequence[str], seed: int, timing: Timing) -> Cell:
-    """Time each trained arm on the inputs in batches of 32, in turn with the full model."""
+    """Time each trained variant on the inputs in batches of 32, in turn with the full model."""
 
     def do() -> list[Record]:
         batches = timed(work, timing, BATCH)

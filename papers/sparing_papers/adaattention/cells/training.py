@@ -92,7 +92,7 @@ def adaptive_layers(model: nn.Module) -> dict[str, Adaptive]:
 def head_scores(model: nn.Module, work: Work, labels: Labels) -> list[Record]:
     """Over test inputs: the mean score, the share of heads that are cut, and their mean width.
 
-    Empty if the arm has no scores.
+    Empty if the variant has no scores.
     """
     layers = adaptive_layers(model)
     if not layers:

@@ -1,4 +1,4 @@
-"""The arms of the AdaAttention study side by side: speed, score, FLOPs, training."""
+"""The variants of the AdaAttention study side by side: speed, score, FLOPs, training."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def arm_columns() -> list[Column]:
 
 
 def arm_rows(records: RecordTable, tasks: Sequence[str]) -> list[Row]:
-    """One row an arm, in the study's order; INT8 forms last. ``tasks`` are those of every arm."""
+    """One row a variant, in the study's order; INT8 forms last. ``tasks`` have every variant."""
     return [
         Row(
             name_of_arm(arm),

@@ -56,15 +56,15 @@ def build(run: Run) -> Page:
 
 
 def _tables(run: Run, records: RecordTable) -> list[Part]:
-    """Speeds at the printed shape, every arm, and the printed tables beside the measured ones."""
+    """Speeds at the printed shape, every variant, and printed tables beside measured ones."""
     tasks = ablations_of(run.config)
     shape, lengths = shape_block(records), length_block(records, tasks_of(run.config))
     arms = Comparison(arm_columns(), arm_rows(records, tasks), signs=False)
-    about = Text(TEXT("arms", tasks=wording.listing(tasks)))
+    about = Text(TEXT("variants", tasks=wording.listing(tasks)))
     return [
         figure(speeds(records)),
         *([shape] if shape.rows else []),
-        Section("arms", "Every arm on the tasks' own texts", (about, arms)),
+        Section("arms", "Every variant on the tasks' own texts", (about, arms)),
         *([lengths] if lengths.rows else []),
         *curve_blocks(run, records),
         *printed_blocks(records, tasks, MAIN),
@@ -82,7 +82,7 @@ def _spending(run: Run, records: RecordTable, examples: Sequence[Step]) -> list[
         shown.append(Section("patterns", "Where the compute goes", parts))
     if examples:
         raw = Raw(_written("patterns.html.jinja", "stepper", examples), _step_lines(examples))
-        title = "What the skipping arm keeps, example by example"
+        title = "What the skipping variant keeps, example by example"
         shown.append(Section("steps", title, (Text(TEXT("steps")), raw)))
     return shown
 

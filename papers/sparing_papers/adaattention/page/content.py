@@ -85,7 +85,7 @@ def _accuracy(records: RecordTable) -> str:
 
 
 def _nothing_cut(records: RecordTable) -> str:
-    """A note for an adaptive arm with a scorer that cuts almost no heads; else empty."""
+    """A note for an adaptive variant with a scorer that cuts almost no heads; else empty."""
     cut = records.value("cut_share", arm=ADAPTIVE, task=MEAN)
     if cut is None or cut >= _NO_HEADS:
         return ""
@@ -117,7 +117,7 @@ def _gap(record: Record) -> str:
 
 
 def _by_overlap(records: RecordTable) -> str:
-    """Whether the intervals of the adaptive arm and its controls are disjoint."""
+    """Whether the intervals of the adaptive variant and its controls are disjoint."""
     side = findings.side_of_controls(records)
     return TEXT(f"overlap-{side}" if side else "overlap")
 
@@ -183,7 +183,7 @@ def _seeds_note(seeds: int) -> str:
 
 
 def _examples_note(config: Config) -> str:
-    """A note on few test examples of the tasks that run every arm."""
+    """A note on few test examples of the tasks that run every variant."""
     tasks, examples = ablations_of(config), config["task"].get("examples")
     splits = [examples.get(task) for task in tasks] if isinstance(examples, dict) else []
     tested = [split.get("test") for split in splits if isinstance(split, dict)]

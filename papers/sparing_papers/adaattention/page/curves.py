@@ -27,7 +27,7 @@ _FOLLOWED = (FULL, ADAPTIVE, "literal-loss")
 
 
 def task_block(run: Run, records: RecordTable) -> Block:
-    """Every arm on every task: the score less full's, and the speed. Empty with one task."""
+    """Every variant on every task: the score less full's, and the speed. Empty with one task."""
     tasks = [task for task in tasks_of(run.config) if records.find("score", arm=FULL, task=task)]
 
     def cell(task: str, arm: str) -> str:
@@ -40,7 +40,7 @@ def task_block(run: Run, records: RecordTable) -> Block:
         return ", ".join(text for text in texts if text != NONE) or NONE
 
     columns = [
-        Column("Arm", lambda arm: "full: score" if arm == FULL else name_of_arm(arm)),
+        Column("Variant", lambda arm: "full: score" if arm == FULL else name_of_arm(arm)),
         *(Column(task, partial(cell, task)) for task in tasks),
     ]
     others = [arm for arm in findings.arms_of_any_task(records) if arm != FULL]
@@ -60,7 +60,7 @@ def throughput_block(records: RecordTable) -> Block:
 
     columns: list[Column[Record]] = [
         Column("Task", lambda record: str(record.labels["task"])),
-        Column("Arm", lambda record: name_of_arm(record.labels["arm"])),
+        Column("Variant", lambda record: name_of_arm(record.labels["arm"])),
         Column("Inputs a second", lambda record: value_text(record, "{:,.0f}".format)),
         Column("Against full", against),
     ]
@@ -116,7 +116,7 @@ def epoch_block(run: Run, records: RecordTable) -> Block:
         for epoch, means in findings.epoch_means(records, task, arm).items()
     ]
     columns: list[Column[Any]] = [
-        Column("Arm", lambda row: name_of_arm(row[1])),
+        Column("Variant", lambda row: name_of_arm(row[1])),
         Column("Epoch", lambda row: f"{row[2]:g}"),
         Column("Validation", lambda row: dash_or(row[3][0], wording.share)),
         Column("One input", lambda row: dash_or(row[3][1], wording.latency)),

@@ -1,4 +1,4 @@
-"""Maps of the adaptive arm's scores by head, position and difficulty; and kept tokens."""
+"""Maps of the adaptive variant's scores by head, position and difficulty; and kept tokens."""
 
 from __future__ import annotations
 

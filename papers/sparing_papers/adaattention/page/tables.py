@@ -39,10 +39,10 @@ TITLES = {
     "Table II": "Table II: SQuAD",
     "Table III": "Table III: ImageNet",
 }
-# Several tables share this arm; each gives it the name of its row.
+# Several tables share this variant; each gives it the name of its row.
 _OWN_NAMES = {
-    ("Table V", "adaptive"): "scorer d/4, the adaptive arm",
-    ("Table VI", "adaptive"): f"{LAMBDA} 0.01, the adaptive arm",
+    ("Table V", "adaptive"): "scorer d/4, the adaptive variant",
+    ("Table VI", "adaptive"): f"{LAMBDA} 0.01, the adaptive variant",
 }
 LENGTHS = ("10-50", "50-200", "200+")
 MAIN, REST = tuple(TITLES)[:5], tuple(TITLES)[5:]
@@ -54,7 +54,7 @@ def printed_blocks(
 ) -> list[Block]:
     """A table for each source: rows as printed, columns in pairs, printed and measured.
 
-    ``tasks`` are those that run every arm.
+    ``tasks`` are those that run every variant.
     """
     printed = {
         source: [record for record in records.claims if record.labels.get("source") == source]
@@ -141,13 +141,13 @@ def here(printed: Record, ours: Record | None) -> str:
 
 
 def length_block(records: RecordTable, tasks: Sequence[str]) -> Block:
-    """Speeds on the tasks' inputs by their length: a row for each arm on each task."""
+    """Speeds on the tasks' inputs by their length: a row for each variant on each task."""
     speeds = speeds_by_length(records, tasks, LENGTHS)
 
     def cell(length: str, row: tuple[str, Label]) -> str:
         return interval_text(speeds[row].get(length), factor)
 
-    columns = [Column[tuple[str, Label]]("Arm", lambda row: name_of_arm(row[1]))]
+    columns = [Column[tuple[str, Label]]("Variant", lambda row: name_of_arm(row[1]))]
     if len({task for task, _ in speeds}) > 1:
         columns.insert(0, Column("Task", lambda row: row[0]))
     known = [name for name in LENGTHS if any(name in row for row in speeds.values())]

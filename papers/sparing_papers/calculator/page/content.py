@@ -17,18 +17,18 @@ TEXT = Prose("sparing_papers.calculator.page")
 
 
 def judged_arms(run: Run) -> list[str]:
-    """Every arm that was evaluated, in the order of the configuration."""
+    """Every variant that was evaluated, in the order of the configuration."""
     judged = run.table.values_of("exact", "arm")
     return [str(arm) for arm in run.config["arms"] if arm in judged]
 
 
 def trained_arms(run: Run) -> list[str]:
-    """The arms that were trained here."""
+    """The variants that were trained here."""
     return [arm for arm in judged_arms(run) if mean_of(run.table, "train_time_s", arm)]
 
 
 def seeds(run: Run) -> int:
-    """The fewest trainings of an arm."""
+    """The fewest trainings of a variant."""
     times = (mean_of(run.table, "train_time_s", arm) for arm in trained_arms(run))
     return min((time.count or 0 for time in times if time), default=0)
 

@@ -60,7 +60,7 @@ def figures(run: Run) -> list[Plot]:
 
 
 def kind_of(arm: str) -> str:
-    """What gives an arm its colour: arms that are not shown by name share one."""
+    """What gives a variant its colour: variants that are not shown by name share one."""
     return arm if arm in SHOWN else OTHERS
 
 
@@ -97,7 +97,7 @@ def _mark(energy: Record, score: Record) -> Mark:
 def _along(
     run: Run, along: str, title: str, scales: Scales, quantity: str, **labels: Label
 ) -> Plot:
-    """Means along a label, for the arms that have a colour of their own."""
+    """Means along a label, for the variants that have a colour of their own."""
     name = "places" if along == "place" else along
     lines: dict[str, list[Point]] = {
         arm: [

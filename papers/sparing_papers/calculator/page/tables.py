@@ -66,7 +66,7 @@ def whole(value: float) -> str:
 def mean_column(
     run: Run, head: str, name: str, text: Callable[[Record | None], str], **labels: Label
 ) -> Column[str]:
-    """A column of an arm's means over seeds."""
+    """A column of a variant's means over seeds."""
     return Column(head, lambda arm: text(mean_of(run.table, name, arm, **labels)))
 
 
@@ -81,7 +81,7 @@ def with_interval(record: Record | None) -> str:
 
 
 def network_blocks(run: Run) -> list[Block]:
-    """Every arm on every corrected set: exact answers, then errors and costs."""
+    """Every variant on every corrected set: exact answers, then errors and costs."""
     arms, measured = judged_arms(run), wording.count_of(seeds(run), "seed")
     network: Column[str] = Column("Network", str)
     exact = [
@@ -171,7 +171,7 @@ def claims_block(run: Run) -> Block:
 
 
 def along_blocks(run: Run) -> list[Block]:
-    """Errors by number of operands and by distance from training, for every arm."""
+    """Errors by number of operands and by distance from training, for every variant."""
     blocks = []
     for key, title, along, name in ALONG:
         lines = {

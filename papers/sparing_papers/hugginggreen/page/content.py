@@ -45,7 +45,7 @@ def of(groups: Sequence[Group], question: str) -> list[Group]:
 
 
 def declared(run: Run) -> str:
-    """The arm of the goals: the first that selects."""
+    """The variant of the goals: the first that selects."""
     return str([*run.config["arms"], ""][1])
 
 
@@ -149,7 +149,7 @@ def notices(run: Run, groups: Sequence[Group]) -> list[str]:
 
 
 def _noise(patches: Sequence[Group]) -> list[str]:
-    """The energy ratio of the same arm run twice: no smaller difference is claimed."""
+    """The energy ratio of the same variant run twice: no smaller difference is claimed."""
     again = {g.name: g.records.find("energy_ratio", arm=AGAIN, to=DENSE) for g in patches}
     parts = [f"{name} {interval_text(record, ratio)}" for name, record in again.items() if record]
     return [TEXT("noise", parts="; ".join(parts))] if parts else []

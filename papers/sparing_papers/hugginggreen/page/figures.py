@@ -47,7 +47,7 @@ Beside = tuple[str, Record, Record]
 
 
 def kind_of(arm: str) -> str:
-    """The key of an arm's colour: its score, or its kind of baseline."""
+    """The key of a variant's colour: its score, or its kind of baseline."""
     return next((kind for kind in POSITIONS if arm.startswith(kind)), DENSE)
 
 
@@ -73,7 +73,7 @@ def trade(group: Group, lost: float) -> Plot:
         and (difference := group.records.find("accuracy_difference", arm=arm, to=DENSE))
     ]
     if not points:
-        return Plot(name, title, "", None, missing="No pair of arms has ended so far.")
+        return Plot(name, title, "", None, missing="No pair of variants has ended so far.")
 
     def paint(sheet: Sheet, axes: Axes) -> None:
         for arm, energy, difference in points:
@@ -117,7 +117,7 @@ def _span(records: Sequence[Record], nothing: float, scale: float) -> tuple[floa
 
 
 def _size(arm: str) -> float:
-    """The size of an arm's mark: by the share that it keeps or is matched to."""
+    """The size of a variant's mark: by the share that it keeps or is matched to."""
     text = arm.partition(", ")[0].split(" ")[-1] if ", as" not in arm else arm.split(" ")[-1]
     try:
         share = float(text)
@@ -153,7 +153,7 @@ def _curve(group: Group, arm: str) -> list[tuple[float, float]]:
 
 
 def _is_main(arm: str, declared: str) -> bool:
-    """Whether an arm is dense, of the declared way and share, or a baseline at that cost."""
+    """Whether a variant is dense, of the declared way and share, or a baseline at that cost."""
     parts = declared.split(" ")
     if len(parts) != 3:
         return arm == DENSE

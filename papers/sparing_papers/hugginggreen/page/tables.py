@@ -1,4 +1,4 @@
-"""The tables of the HuggingGreen page: arms beside dense, and beside baselines of equal cost."""
+"""The tables of the HuggingGreen page: variants beside dense and baselines of equal cost."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def number_text(value: object) -> str:
 
 
 def mean_of(group: Group, name: str, form: Form) -> ArmCell:
-    """The mean of a quantity over an arm's seeds."""
+    """The mean of a quantity over a variant's seeds."""
 
     def cell(arm: str) -> str:
         value = group.mean(name, arm)
@@ -83,14 +83,14 @@ def p_text_of(label: str) -> Callable[[Record | None], str]:
 
 
 def arm_blocks(groups: Sequence[Group], margin: float) -> list[Block]:
-    """Every arm beside dense: a table for each task and depth."""
+    """Every variant beside dense: a table for each task and depth."""
     return [_arms(group, wording.plain(100 * margin, "point")) for group in groups]
 
 
 def _arms(group: Group, margin: str) -> Block:
     score, energy = "accuracy_difference", "energy_ratio"
     columns: list[Column[str]] = [
-        Column("Arm", str),
+        Column("Variant", str),
         Column("Test accuracy", mean_of(group, "accuracy", wording.share)),
         Column("Beside dense, points", beside_dense(group, score, points_text)),
         Column("Energy", beside_dense(group, energy, ratio_text, "1")),
@@ -103,13 +103,13 @@ def _arms(group: Group, margin: str) -> Block:
     ]
     pairs = wording.count_of(group.pairs, "pair")
     better = _better_dense(group, TARGET) or "not known yet"
-    explain = TEXT("arms", pairs=pairs, margin=margin, better=better)
+    explain = TEXT("variants", pairs=pairs, margin=margin, better=better)
     key = f"{group.question}-{group.task}-{group.depth}"
     return table(key, f"{TITLES[group.question]}: {group.name}", explain, group.arms, columns)
 
 
 def _better_dense(group: Group, name: str) -> str:
-    """The dense arm that the cost of the target is relative to; empty without any."""
+    """The dense variant that the cost of the target is relative to; empty without any."""
     records = group.records.matching(name, {})
     return str(records[-1].labels.get("to")) if records else ""
 
@@ -130,15 +130,15 @@ def _target(group: Group, name: str) -> ArmCell:
 
 
 def rival_blocks(groups: Sequence[Group]) -> list[Block]:
-    """Each selecting arm beside random patches and baselines of equal cost."""
+    """Each selecting variant beside random patches and baselines of equal cost."""
     blocks = []
     for group in groups:
         held = group.records.values_of("rival_difference", "arm")
-        columns: list[Column[str]] = [Column("Arm", str)]
+        columns: list[Column[str]] = [Column("Variant", str)]
         columns += [Column(head, _beside_rival(group, rival)) for rival, head in RIVALS.items()]
         key, title = f"rivals-{group.task}-{group.depth}", f"At the same cost: {group.name}"
         arms = [arm for arm in group.arms if arm in held]
-        blocks += [table(key, title, TEXT("rivals"), arms, columns)] if arms else []
+        blocks += [table(key, title, TEXT("baselines"), arms, columns)] if arms else []
     return blocks
 
 
@@ -187,7 +187,7 @@ def _stages(group: Group, equal: str) -> Block:
         return group.records.find(name, arm=arm, to=Longer(arm, equal).name)
 
     columns: list[Column[str]] = [
-        Column("Arm", str),
+        Column("Variant", str),
         Column("Test accuracy", accuracy),
         Column("Scratch as long", lambda arm: accuracy(Longer(arm, equal).name)),
         Column("Beside it, points", lambda arm: points_text(beside("stage_difference", arm))),
@@ -213,7 +213,7 @@ def _boxes(group: Group) -> Block:
         return mean_of(group, name, wording.share)
 
     columns: list[Column[str]] = [
-        Column("Arm", str),
+        Column("Variant", str),
         Column("mAP@0.5", share("map50")),
         Column("Beside dense, points", beside_dense(group, "map50_difference", points_text)),
         Column("Mean IoU", share("mean_iou")),
@@ -242,7 +242,7 @@ def absolute_block(groups: Sequence[Group], intensity: float) -> Block:
         return wording.energy(energy / (100 * macro)) if energy is not None and macro else NONE
 
     columns: list[Column[tuple[Group, str]]] = [
-        Column("Arm", _named),
+        Column("Variant", _named),
         mean("Energy of a training", "train_energy_j", wording.energy),
         mean("Time", "train_time_s", wording.duration),
         mean("Energy of 1,000 predictions", "inference_energy_j", wording.energy),
@@ -302,7 +302,7 @@ def tests_block(groups: Sequence[Group]) -> Block:
         return row[1].labels.get(name)
 
     columns: list[Column[tuple[Group, Record]]] = [
-        Column("Arm", lambda row: _named((row[0], label(row, "arm")))),
+        Column("Variant", lambda row: _named((row[0], label(row, "arm")))),
         Column("Pairs", lambda row: str(row[1].count)),
         Column("Sign flip, p", lambda row: p_text(label(row, "sign_flip_p"))),
         Column("Shapiro-Wilk, p", lambda row: p_text(label(row, "normal_p"))),

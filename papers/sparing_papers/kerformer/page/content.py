@@ -58,7 +58,7 @@ def notices(run: Run) -> list[str]:
 
 
 def _few_seeds(seeds_of: dict[str, dict[str, int]]) -> list[str]:
-    """Which trainings have too few seeds for a claim: all, those of some tasks, or of some arms."""
+    """Which trainings have too few seeds for a claim: all, or those of some tasks or variants."""
     tasks_of: dict[str, list[str]] = {}
     for task, counts in seeds_of.items():
         few = {arm: count for arm, count in counts.items() if count < FEWEST_SEEDS}
@@ -81,7 +81,7 @@ def headline(run: Run) -> list[str]:
     parts = ["long ranges, images, swapped encoders"]
     if seeds(run):
         trained = {arm for question in TRAINED for arm in arms(run, question)}
-        parts += [wording.count_of(len(trained), "arm"), *seeds_in_words(run)]
+        parts += [wording.count_of(len(trained), "variant"), *seeds_in_words(run)]
     if isinstance(run.config.get("started"), str):
         parts.append(run.config["started"][:10])
     return parts

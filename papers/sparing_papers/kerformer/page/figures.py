@@ -26,7 +26,7 @@ DRAWN = {
 
 
 def signs_of(run: Run) -> dict[str, int]:
-    """Signs of all arms of the run, the same in every figure."""
+    """Signs of all variants of the run, the same in every figure."""
     together = [arms(run, question, name) for question, name in DRAWN.items()]
     return positions(list(dict.fromkeys(chain(*together))), together)
 
@@ -150,7 +150,7 @@ def _distilling(run: Run, signs: Signs) -> Plot:
 
 
 def _curves(run: Run, along: str, *, question: str, **labels: Label) -> dict[str, list[Point]]:
-    """By arm the mean validation score of all seeds, and the least and the largest."""
+    """By variant the mean validation score of all seeds, and the least and the largest."""
     curves: dict[str, list[Point]] = {}
     for arm in arms(run, question):
         scores: dict[float, list[float]] = {}

@@ -1,4 +1,4 @@
-"""What Kerformer prints, by table and arm. Averages are computed anew: several are wrong.
+"""What Kerformer prints, by table and variant. Averages are computed anew: several are wrong.
 
 Source: Gan et al., 2023, doi 10.3389/fnbot.2023.1214203, Tables 1 to 7.
 """
@@ -17,7 +17,7 @@ PRINTED: Mapping[str, Any] = tomllib.loads(
 
 
 def averages(rows: Mapping[str, Mapping[str, float]]) -> list[tuple[str, float, float]]:
-    """(arm, average as printed, average of what is printed), of rows that have both."""
+    """(variant, average as printed, average of what is printed), of rows that have both."""
     return [
         (arm, row["printed"], fmean(score for task, score in row.items() if task != "printed"))
         for arm, row in rows.items()

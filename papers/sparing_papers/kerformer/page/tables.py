@@ -19,10 +19,10 @@ from sparing_papers.long_range.page.lookups import arms, line, mean, named, numb
 from sparing_papers.long_range.page.tables import ratio_text, score_text
 
 Copy = tuple[str, str]
-"""The arm that an encoder was swapped to, and the task that it was trained on."""
+"""The variant that an encoder was swapped to, and the task that it was trained on."""
 Average = tuple[str, str, float, float]
-"""Of which table and arm, the average as printed, and that of what is printed."""
-ARM = Column[str]("arm", str)
+"""Of which table and variant, the average as printed, and that of what is printed."""
+ARM = Column[str]("variant", str)
 # One head alone has no positions: the printed Kerformer stands beside the form by content.
 PRINTED_AS = {BY_CONTENT: KERFORMER}
 GIVEN = "the dense model's"
@@ -176,7 +176,10 @@ def _labels(copy: Copy, stage: str) -> dict[str, Label]:
     return {"question": "pretrained", "task": task, "arm": arm, "stage": stage}
 
 
-OF_COPY = (Column[Copy]("arm", lambda copy: copy[0]), Column[Copy]("task", lambda copy: copy[1]))
+OF_COPY = (
+    Column[Copy]("variant", lambda copy: copy[0]),
+    Column[Copy]("task", lambda copy: copy[1]),
+)
 
 
 def _scores(run: Run) -> Block:
@@ -224,7 +227,7 @@ def averages_block() -> Block:
     ]
     columns = (
         Column[Average]("table", lambda row: row[0]),
-        Column[Average]("arm", lambda row: row[1]),
+        Column[Average]("variant", lambda row: row[1]),
         Column[Average]("printed", lambda row: f"{row[2]:.2f}"),
         Column[Average]("mean of the row", lambda row: f"{row[3]:.2f}"),
         Column[Average]("", lambda row: "" if abs(row[2] - row[3]) < 0.02 else "wrong"),

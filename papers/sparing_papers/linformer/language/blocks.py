@@ -51,7 +51,7 @@ class BlocksQuestion:
         return {**labels, "tokens": tokens, "arm": arm, "seed": seed}
 
     def tuned(self, tokens: int, arm: str) -> Tuned:
-        """The trainings of an arm; run them in ``threads``."""
+        """The trainings of a variant; run them in ``threads``."""
         task = self.work.blocks_task(tokens)
         return self.work.tuned(
             lambda seed: self.build(self.work, task, arm, seed),
@@ -63,7 +63,7 @@ class BlocksQuestion:
         )
 
     def cells(self, seeds: int, arms: Sequence[tuple[int, str]]) -> list[Cell]:
-        """Seed by seed the arms, by tokens and name, in an order drawn anew."""
+        """Seed by seed the variants, by tokens and name, in an order drawn anew."""
         return [
             self._cell(tokens, arm, seed)
             for seed in range(seeds)

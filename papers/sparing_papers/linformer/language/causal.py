@@ -97,7 +97,7 @@ def build_decoder(work: LanguageWork, task: Task, arm: str, seed: int) -> GPT2LM
 
 
 def causal_cells(work: LanguageWork, seeds: int) -> list[Cell]:
-    """Word frequencies, what is refused and why, then seed by seed every arm that is causal."""
+    """Word frequencies, what is refused and why, then seed by seed every variant that is causal."""
     options = work.options.causal
     question = BlocksQuestion(
         "causal",
@@ -120,7 +120,7 @@ def causal_cells(work: LanguageWork, seeds: int) -> list[Cell]:
 
 
 def is_causal(arm: str, tokens: int) -> bool:
-    """Whether an arm, as it is configured here, can hide the future."""
+    """Whether a variant, as it is configured here, can hide the future."""
     built = mechanism(
         arm_named(arm).mechanism, Heads(1, 8, 8, tokens), **arm_options(arm, tokens, 0)
     )
@@ -128,7 +128,7 @@ def is_causal(arm: str, tokens: int) -> bool:
 
 
 def _why(question: BlocksQuestion, arm: str) -> Labels:
-    """That an arm is refused in a decoder, in the words of the swap."""
+    """That a variant is refused in a decoder, in the words of the swap."""
     work, tokens = question.work, question.work.options.causal.tokens
     try:
         build_decoder(work, work.blocks_task(tokens), arm, 0)

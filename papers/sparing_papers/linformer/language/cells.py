@@ -69,7 +69,7 @@ def language_cells(
     """The cells of every question that is asked; their keys begin with ``language/``.
 
     Nothing is read before the first of them runs. Raises ``UsageError`` for less than one seed, for
-    what is no corpus, and for arms to fine-tune that are not pretrained.
+    what is no corpus, and for variants to fine-tune that are not pretrained.
     """
     require_corpus(options.corpus)
     options.require_pretrained()

@@ -116,7 +116,7 @@ def masked_question(work: LanguageWork) -> BlocksQuestion:
 
 
 def masked_cells(work: LanguageWork, seeds: int) -> list[Cell]:
-    """Word frequencies at each length, then seed by seed every arm."""
+    """Word frequencies at each length, then seed by seed every variant."""
     options, question = work.options.masked, masked_question(work)
 
     def guess(tokens: int) -> list[Record]:

@@ -87,7 +87,7 @@ class TransferWork:
         return judged, [*score, *trained.records(labels)]
 
     def labels(self, arm: str, seed: int) -> Labels:
-        """What all records of an arm and a seed say."""
+        """What all records of a variant and a seed say."""
         labels: Labels = {"question": "transfer", "task": self.name}
         labels |= {"corpus": self.work.corpus.name, "tokens": self.work.options.transfer.tokens}
         return {**labels, "arm": arm, "seed": seed}
@@ -102,7 +102,7 @@ def transfer_task(name: str, corpus: str, data: Path | None) -> str:
 
 
 def transfer_cells(work: LanguageWork, seeds: int) -> list[Cell]:
-    """Seed by seed, every arm in an order drawn anew."""
+    """Seed by seed, every variant in an order drawn anew."""
     shared = TransferWork(work)
     return [
         _cell(shared, arm, seed)

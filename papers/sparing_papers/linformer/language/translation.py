@@ -87,7 +87,7 @@ class Pairs:
 
     @cached_property
     def splits(self) -> dict[str, list[Pair]]:
-        """The same pairs for every seed and arm."""
+        """The same pairs for every seed and variant."""
         held_out, trained = self.options.test_pairs, self.options.pairs
         made = pairs(trained + 2 * held_out, self.options.clauses, TASK)
         ends = (held_out, 2 * held_out)
@@ -215,7 +215,7 @@ def _put_in(
 
 
 def refusal(arm: str, tokens: int) -> str:
-    """Why an arm cannot stand between a decoder and its encoder; empty where it can."""
+    """Why a variant cannot stand between a decoder and its encoder; empty where it can."""
     built = mechanism(
         arm_named(arm).mechanism, Heads(2, 8, 16, tokens), **arm_options(arm, tokens, 0)
     ).eval()
@@ -238,7 +238,7 @@ def refusal(arm: str, tokens: int) -> str:
 
 
 def translation_cells(work: LanguageWork, seeds: int) -> list[Cell]:
-    """What is refused and why, then seed by seed every arm at every place; the dense one once."""
+    """What is refused and why, then by seed every variant at every place; the dense one once."""
     options, made = work.options.translation, Pairs(work.options.translation)
     names = expanded(options.arms, options.slots, made.source_tokens)
     reasons = {arm: refusal(arm, made.source_tokens) for arm in names if arm != DENSE}

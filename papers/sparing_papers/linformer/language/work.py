@@ -43,9 +43,9 @@ STEP_S = 0.008  # of a step besides its FLOPs
 class Schedule:
     """How long a model learns, and at which rates: ``passes`` over its examples, with warm-up.
 
-    With several ``learning_rates``, every arm is trained at each with the first seed. The rate of
-    the least validation loss is then used for all seeds of the arm. With one rate for all, arms
-    that need a lower one would lose because of the rate.
+    With several ``learning_rates``, every variant is trained at each with the first seed. The rate
+    of the least validation loss is then used for all seeds of the variant. With one rate for all,
+    variants that need a lower one would lose because of the rate.
     """
 
     passes: Count = 3
@@ -69,7 +69,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Masked:
-    """Masked language models: each arm at each length, ``linformer`` with each number of slots.
+    """Masked language models: each variant at each length, ``linformer`` with each number of slots.
 
     Slots are left out where they are not fewer than the tokens. A step sees ``batch_tokens``.
     """
@@ -85,13 +85,13 @@ class Masked:
         _require_arms(self.arms)
 
     def arms_at(self, tokens: int) -> tuple[str, ...]:
-        """The arms at a length."""
+        """The variants at a length."""
         return expanded(self.arms, self.slots, tokens)
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """Fine-tuning what was pretrained at ``tokens``, beside the same arms from scratch.
+    """Fine-tuning what was pretrained at ``tokens``, beside the same variants from scratch.
 
     ``task`` is ``auto`` (sst2 where the corpus is real texts and there is a data folder, else
     ``agreement``), or one of these two. It is trained on ``examples``, evaluated on
@@ -113,13 +113,13 @@ class Transfer:
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """The arms, ``linformer`` with its slots."""
+        """The variants, ``linformer`` with its slots."""
         return expanded(self.arms, self.slots, self.tokens)
 
 
 @dataclass(frozen=True)
 class Causal:
-    """Causal language models; arms that cannot be causal are refused, and that is recorded."""
+    """Causal language models; variants that cannot be causal are refused, and that is recorded."""
 
     arms: tuple[str, ...] = (
         DENSE,
@@ -191,7 +191,7 @@ class LanguageOptions:
         check_fields(self, "language")
 
     def require_pretrained(self) -> None:
-        """Raise ``UsageError`` for an arm that is fine-tuned and was not pretrained.
+        """Raise ``UsageError`` for a variant that is fine-tuned and was not pretrained.
 
         Not when the options are made: they may be set one after the other.
         """
@@ -243,7 +243,7 @@ class LanguageWork:
         batch_size: int,
         names: tuple[object, ...],
     ) -> Tuned:
-        """The trainings of one arm, in a folder of that name."""
+        """The trainings of one variant, in a folder of that name."""
         folder = self.folder.joinpath("models", "-".join(str(name) for name in names))
         return Tuned(
             build,
@@ -289,13 +289,13 @@ def token_task(
 
 
 def arm_named(name: str) -> LongArm:
-    """An arm of the long-range studies, or Linformer with its slots: ``linformer, k = 16``."""
+    """A variant of the long-range studies, or Linformer with its slots: ``linformer, k = 16``."""
     match = SLOTTED.fullmatch(name)
     return LongArm(LINFORMER, {"slots": int(match[1])}) if match else arm_of(name)
 
 
 def expanded(arms: tuple[str, ...], slots: tuple[int, ...], tokens: int) -> tuple[str, ...]:
-    """Plain ``linformer`` becomes one arm for each number of slots below the tokens."""
+    """Plain ``linformer`` becomes one variant for each number of slots below the tokens."""
     names: list[str] = []
     for arm in arms:
         slotted = [f"{LINFORMER}, k = {count}" for count in slots if count < tokens]
@@ -304,7 +304,7 @@ def expanded(arms: tuple[str, ...], slots: tuple[int, ...], tokens: int) -> tupl
 
 
 def arm_options(name: str, tokens: int, seed: int) -> dict[str, Any]:
-    """An arm's options at a length; what it draws follows the training's seed."""
+    """A variant's options at a length; what it draws follows the training's seed."""
     arm = arm_named(name)
     options = dict(arm.options) if SLOTTED.fullmatch(name) else options_of(name, tokens)
     if "seed" in option_defaults(mechanism_class(arm.mechanism)):
@@ -313,7 +313,7 @@ def arm_options(name: str, tokens: int, seed: int) -> dict[str, Any]:
 
 
 def put_in(model: PreTrainedModel, name: str, tokens: int, seed: int) -> None:
-    """Swap an arm into every layer; the dense arm is transformers' own fused attention."""
+    """Swap a variant into every layer; the dense variant is transformers' own fused attention."""
     if name != DENSE:
         swap(model, arm_named(name).mechanism, tokens=tokens, **arm_options(name, tokens, seed))
 
@@ -321,7 +321,8 @@ def put_in(model: PreTrainedModel, name: str, tokens: int, seed: int) -> None:
 def training_seconds(
     work: LanguageWork, arm: str, tokens: int, seen: int, steps: int, scored_share: float
 ) -> float:
-    """A first guess of a training: linear layers, the square of a dense arm, scores of all words.
+    """A first guess of a training: linear layers, the square of a dense variant, scores of all
+    words.
 
     ``seen`` tokens go through the model, ``scored_share`` of them through the layer of all words.
     """
@@ -333,19 +334,19 @@ def training_seconds(
 
 
 def refused_cell(key: str, labels: Callable[[], Labels]) -> Cell:
-    """That an arm is refused; its labels are made when the cell is done, and say why."""
+    """That a variant is refused; its labels are made when the cell is done, and say why."""
     return Cell(key, lambda: measured(labels(), "", refused=1), weight=0.1)
 
 
 def slots_records(name: str, labels: Labels) -> list[Record]:
-    """How many slots an arm's name gives it, as a record of all its seeds."""
+    """How many slots a variant's name gives it, as a record of all its seeds."""
     slots = slots_of(name)
     of_arm: Labels = {**labels, "seed": None}
     return [] if slots is None else [Record("slots", slots, "tokens", "modelled", of_arm)]
 
 
 def slots_of(name: str) -> int | None:
-    """How many slots an arm's name gives it."""
+    """How many slots a variant's name gives it."""
     match = SLOTTED.fullmatch(name)
     return int(match[1]) if match else None
 
@@ -354,4 +355,4 @@ def _require_arms(names: tuple[str, ...]) -> None:
     for name in names:
         arm_named(name)
     if len(set(names)) != len(names):
-        raise UsageError(f"arms are named twice: {', '.join(names)}")
+        raise UsageError(f"variants are named twice: {', '.join(names)}")

@@ -35,7 +35,7 @@ def headline(run: Run) -> list[str]:
     """The few facts that stand above the verdict."""
     names = list(run.config.get("tasks") or {}) if asks(run, *OF_TASKS) else []
     count, started = len(arms(run, "longer")), run.config.get("started")
-    parts = [", ".join(names), wording.count_of(count, "arm") if count else ""]
+    parts = [", ".join(names), wording.count_of(count, "variant") if count else ""]
     parts += [*seeds_in_words(run), started[:10] if isinstance(started, str) else ""]
     return [part for part in parts if part]
 

@@ -47,7 +47,7 @@ def all_signs(run: Run) -> dict[str, int]:
 
 
 def arm_signs(run: Run) -> dict[str, int]:
-    """The signs of arms, the same in every figure."""
+    """The signs of variants, the same in every figure."""
     together = (
         [str(arm) for arm in run.config.get("arms") or []],
         named(run, "predicted_s", "arm"),

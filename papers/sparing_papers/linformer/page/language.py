@@ -113,7 +113,7 @@ def _translation(run: Run) -> Block:
 
     columns = (
         Column[Record]("where", lambda record: str(record.labels["place"])),
-        Column[Record]("arm", lambda record: str(record.labels["arm"])),
+        Column[Record]("variant", lambda record: str(record.labels["arm"])),
         Column("whole sentences right", partial(cell, "score")),
         Column("words right", partial(cell, "token_accuracy")),
     )

@@ -25,7 +25,7 @@ from sparing_papers.long_range.page.tables import points_text, ratio_text, score
 SLICED = "linformer, sliced"
 GUESSING, ELSEWHERE = "guessing", "other domains"
 SUBJECTS = {"model": "the whole encoder", "core": "attention alone, one layer"}
-ARM = Column[str]("arm", str)
+ARM = Column[str]("variant", str)
 
 
 def training_blocks(run: Run) -> list[Block]:
@@ -41,7 +41,7 @@ def training_blocks(run: Run) -> list[Block]:
 
 
 def _lost(run: Run, name: str, head: str, **labels: Label) -> list[Column[str]]:
-    """What an arm loses, and how much more than dense attention does."""
+    """What a variant loses, and how much more than dense attention does."""
     return [
         Column(f"{head}, points", lambda arm: points_text(mean(run, name, arm=arm, **labels))),
         Column(
@@ -79,7 +79,7 @@ def _swapped(run: Run, task: str) -> Block:
         return score_text(run, "length_score", arm=arm, stage="warm", tokens=tokens, **at)
 
     columns = [
-        Column[str]("arm", lambda arm: SLICED if arm == "linformer" else arm),
+        Column[str]("variant", lambda arm: SLICED if arm == "linformer" else arm),
         *(Column(f"{tokens:,} tokens", partial(cell, tokens)) for tokens in lengths),
     ]
     counts = sorted({record.count for record in run.table.all("length_score", **at)})
@@ -181,7 +181,7 @@ def _cost_text(run: Run, subject: str, arm: str, tokens: int) -> str:
 
 def _not_run(run: Run) -> Block:
     columns = (
-        Column[Record]("arm", lambda r: str(r.labels["arm"])),
+        Column[Record]("variant", lambda r: str(r.labels["arm"])),
         Column[Record]("of", lambda r: f"{r.labels['of']}, {SUBJECTS[str(r.labels['subject'])]}"),
         Column[Record]("tokens in a row", lambda r: f"{r.labels['tokens']:,}"),
         Column[Record]("why", lambda r: str(r.labels["why"])),

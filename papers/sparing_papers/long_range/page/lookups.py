@@ -1,4 +1,4 @@
-"""What the pages of long-range studies look up in a run: means over seeds, arms, tasks, seeds."""
+"""What the pages of long-range studies look up: means over seeds, variants, tasks, seeds."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def tasks(run: Run, question: str) -> list[str]:
 
 
 def arms(run: Run, question: str, name: str = "score") -> list[str]:
-    """Its arms: dense, the others in the order of the configuration, controls last."""
+    """Its variants: dense, the others in the order of the configuration, controls last."""
     measured = {*named(run, name, "arm", question=question)}
     listed = [str(arm) for arm in run.config.get("arms") or []]
     order = [*(arm for arm in listed if arm in measured), *sorted(measured - set(listed))]
@@ -82,7 +82,7 @@ def arms(run: Run, question: str, name: str = "score") -> list[str]:
 
 
 def rates(run: Run, *questions: str) -> list[tuple[str, str]]:
-    """(task, which arm learned at which rate) of those where arms have different ones."""
+    """(task, which variant learned at which rate) of those where variants have different ones."""
     chosen: dict[str, dict[str, float]] = {}
     for record in run.table.all("learning_rate"):
         question, task, arm = (str(record.labels.get(of)) for of in ("question", "task", "arm"))
@@ -111,7 +111,7 @@ def decides(run: Run, question: str, task: str) -> tuple[bool, str]:
 
 
 def seeds(run: Run) -> dict[str, dict[str, int]]:
-    """By question and task, the seeds of each arm that was trained from scratch.
+    """By question and task, the seeds of each variant that was trained from scratch.
 
     Of tasks that the first seed did not end, where there are any.
     """
@@ -160,9 +160,9 @@ def _task_of(record: Record) -> str:
 
 
 def positions(names: Sequence[str], together: Sequence[Collection[str]] = ()) -> dict[str, int]:
-    """The signs of arms in figures: dense attention has the ink.
+    """The signs of variants in figures: dense attention has the ink.
 
-    Arms that are drawn ``together`` have a colour and a marker each, as far as there are some.
+    Variants that are drawn ``together`` have a colour and a marker each, as far as there are some.
     """
     colours = len(LIGHT.arms)
     signs = {DENSE: 0}

@@ -1,4 +1,4 @@
-"""Tables of a long-range study: scores by task and arm, and how far they are from dense."""
+"""Tables of a long-range study: scores by task and variant, and how far they are from dense."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ def score_blocks(
     explain: str,
     printed: Mapping[str, Mapping[str, float]] | None = None,
 ) -> list[Block]:
-    """Every arm on every task of a question, the difference from dense behind; and what decides.
+    """Every variant on every task of a question, the difference from dense behind; and what
+    decides.
 
-    ``printed`` are published scores in per cent by arm and task, which stand in brackets.
+    ``printed`` are published scores in per cent by variant and task, which stand in brackets.
     """
     names = tasks(run, question)
     if not names:
@@ -63,7 +64,7 @@ def score_blocks(
         return Column(task, cell)
 
     words = prose("scores", explain=explain) + (f" {prose('scores-printed')}" if printed else "")
-    columns = [Column[str]("arm", str), *map(column, names)]
+    columns = [Column[str]("variant", str), *map(column, names)]
     scores = table(question, title, words, arms(run, question), columns)
     return [scores, _deciding(run, question, names)]
 

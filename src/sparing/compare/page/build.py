@@ -1,4 +1,4 @@
-"""The page of a comparison: which attention to use, every arm, and from which length on."""
+"""The page of a comparison: which attention to use, every variant, and from which length on."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def plots(run: Run, arms: Lineup) -> list[Plot]:
 
 
 def _crossover(run: Run, plot: Plot) -> Section:
-    """From which lengths on arms are faster, and the largest possible gain."""
+    """From which lengths on variants are faster, and the largest possible gain."""
     shares = content.shares(run)
     explain = prose("shares", dense=dense_name(run.config)) if shares else ""
     table = Table(SHARES, shares, style="shares")
@@ -66,8 +66,8 @@ def _crossover(run: Run, plot: Plot) -> Section:
 
 
 def _table(run: Run, arms: Lineup) -> Section:
-    """All arms; a list beside the plot shows where lines cross."""
-    title = f"All arms, against {dense_name(run.config)}"
+    """All variants; a list beside the plot shows where lines cross."""
+    title = f"All variants, against {dense_name(run.config)}"
     parts = (Text(content.table_words(arms)), _comparison(run, arms, without="crossover"))
     return Section("table", title, parts)
 

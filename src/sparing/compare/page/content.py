@@ -26,7 +26,7 @@ def headline(run: Run) -> list[str]:
     facts = [str(task[key]) for key in ("name", "kind") if task.get(key)]
     tokens = lookups.task_tokens(run)
     facts += [wording.length(tokens)] if tokens else []
-    facts.append(wording.count_of(len(run.table.arms), "arm"))
+    facts.append(wording.count_of(len(run.table.arms), "variant"))
     facts += [wording.count_of(seeds, "seed")] if seeds else []
     if isinstance(config.get("started"), str):
         facts.append(config["started"][:10])
@@ -69,14 +69,14 @@ def _lowered(title: str) -> str:
 
 
 def table_words(arms: Lineup) -> str:
-    """How a table of many arms is ordered, and what its grey rows are; else empty."""
+    """How a table of many variants is ordered, and what its grey rows are; else empty."""
     if not arms.crowded:
         return ""
     return prose("by-family") + (f" {prose('grey-rows')}" if arms.beaten else "")
 
 
 def crossings(run: Run) -> list[tuple[str, str]]:
-    """Each arm with the length from which its attention core is faster, shortest first."""
+    """Each variant with the length from which its attention core is faster, shortest first."""
     lines: list[tuple[float, str, str]] = []
     for arm in lookups.others(run):
         newest = lookups.crossover(run, arm)

@@ -1,4 +1,4 @@
-"""The costs of an arm, as ratios to the baseline with their direction in words."""
+"""The costs of a variant, as ratios to the baseline with their direction in words."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def missing_cell(run: Run, arm: str, *names: str) -> Cell:
 
 
 def cost_cell(run: Run, arm: str, quantity: Quantity) -> Cell:
-    """One cost of one arm; the baseline shows the quantity itself.
+    """One cost of one variant; the baseline shows the quantity itself.
 
     An energy of several components shows the ratio of the one that is largest in the baseline,
     named, and lists them all: their sum would mix what was obtained in different ways.

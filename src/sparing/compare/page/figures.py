@@ -29,9 +29,9 @@ def _curves(run: Run, name: str, **labels: str) -> Curves:
 
 
 def crossover(run: Run, arms: Lineup) -> Plot:
-    """The core's latency against the length, one line an arm, crossings ringed."""
+    """The core's latency against the length, one line a variant, crossings ringed."""
     dense, curves = dense_name(run.config), _curves(run, "latency_ms", statistic="p50")
-    name, title = "crossover", f"Where the arms overtake {dense}"
+    name, title = "crossover", f"Where the variants overtake {dense}"
     if not curves:
         return no_plot(name, title, prose("no-crossover"))
     named = _named(arms, curves)
@@ -75,7 +75,7 @@ def memory(run: Run, arms: Lineup) -> Plot:
 
 
 def grey_words(arms: Lineup) -> str:
-    """What grey means, where arms are many; begins with a blank."""
+    """What grey means, where variants are many; begins with a blank."""
     if not arms.grey:
         return ""
     slow = arms.grey > arms.beaten.keys()
@@ -83,7 +83,7 @@ def grey_words(arms: Lineup) -> str:
 
 
 def _named(arms: Lineup, curves: Curves) -> list[str]:
-    """The arms that have a colour and a label."""
+    """The variants that have a colour and a label."""
     return [arm for arm in curves if arm not in arms.grey]
 
 
@@ -143,7 +143,7 @@ def _draw_curves(sheet: Sheet, axes: Axes, arms: Lineup, curves: Curves) -> None
 
 
 def _label_ends(sheet: Sheet, axes: Axes, arms: Lineup, curves: Curves) -> None:
-    """Each arm's name at the end of its line, moved apart, tied to the end by a hairline."""
+    """Each variant's name at the end of its line, moved apart, tied to the end by a hairline."""
     to_axes = axes.transData + axes.transAxes.inverted()
     ends = [to_axes.transform(curve[-1]) for curve in curves.values()]
     height = float(axes.get_position().height) * sheet.height
@@ -163,7 +163,7 @@ def _label_ends(sheet: Sheet, axes: Axes, arms: Lineup, curves: Curves) -> None:
 
 
 def _draw_rings(run: Run, sheet: Sheet, axes: Axes, arms: Lineup, curves: Curves) -> None:
-    """A ring on the arm's line where it passes the baseline's."""
+    """A ring on the variant's line where it passes the baseline's."""
     for arm, curve in curves.items():
         newest = lookups.crossover(run, arm)
         tokens = None if newest is None else newest.value

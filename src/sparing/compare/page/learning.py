@@ -1,4 +1,4 @@
-"""Learning curves as small multiples: every seed thin, their mean thick, one panel an arm."""
+"""Learning curves as small multiples: every seed thin, their mean thick, one panel a variant."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Line = list[tuple[float, float]]
 
 @dataclass(frozen=True)
 class _Curves:
-    """The curves of one quantity along its axis by arm, one a seed, and the baseline's mean."""
+    """The curves of one quantity along its axis by variant, one a seed, and the baseline's mean."""
 
     axis: str
     unit: str
@@ -57,7 +57,7 @@ def learning(run: Run, arms: Lineup) -> Plot:
 
 
 def _curves(run: Run, arms: Lineup, name: str, scale: float, unit: str) -> _Curves:
-    """Each arm's curves, one a seed, in order of training."""
+    """Each variant's curves, one a seed, in order of training."""
     axis = "epoch" if all("epoch" in r.labels for r in run.table.all(name)) else "step"
     lines: dict[str, list[Line]] = {}
     for arm in (arm for arm in run.table.arms if arm not in arms.grey):

@@ -1,4 +1,4 @@
-"""The order of arms in tables, and the arms that figures show in colour."""
+"""The order of variants in tables, and the variants that figures show in colour."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from sparing.core.traits import FAMILIES
 from sparing.report.run import Run
 
 MANY_ARMS = 12
-"""From more arms on, tables go by family and figures show in colour only what nothing beats."""
+"""From more variants on, tables go by family and figures show in colour only what nothing beats."""
 
 
 @dataclass(frozen=True)
 class Lineup:
-    """The arms of a page.
+    """The variants of a page.
 
     ``ordered`` is their order in a table, the baseline first, ``families`` their families where
-    they are many. ``beaten`` names arms that others beat, with these. ``grey`` are those without a
-    colour. ``positions`` give colour and marker in every figure; the baseline is 0.
+    they are many. ``beaten`` names variants that others beat, with these. ``grey`` are those
+    without a colour. ``positions`` give colour and marker in every figure; the baseline is 0.
     """
 
     ordered: list[str]
@@ -29,16 +29,16 @@ class Lineup:
 
     @property
     def crowded(self) -> bool:
-        """Whether there are too many arms to tell apart by colour."""
+        """Whether there are too many variants to tell apart by colour."""
         return bool(self.families)
 
 
 def lineup(run: Run) -> Lineup:
-    """The arms as they are; where they are many, by family and without colours for some.
+    """The variants as they are; where they are many, by family and without colours for some.
 
-    An arm is beaten where another is at least as accurate on average and as fast, and better in one
-    of both. That must hold for the latency at the task's size and for the attention core's at the
-    longest length measured. The baseline never counts as beaten. In a table the fastest of each
+    A variant is beaten where another is at least as accurate on average and as fast, and better in
+    one of both. That must hold for the latency at the task's size and for the attention core's at
+    the longest length measured. The baseline never counts as beaten. In a table the fastest of each
     family comes first, those without a time last.
     """
     candidates, baseline = others(run), run.config["baseline"]
@@ -64,7 +64,7 @@ def lineup(run: Run) -> Lineup:
 
 
 def _families(run: Run) -> dict[str, str]:
-    """The family of each arm, empty where the run names none."""
+    """The family of each variant, empty where the run names none."""
     named = run.config.get("families")
     if not isinstance(named, dict):
         return dict.fromkeys(run.table.arms, "")
@@ -74,7 +74,7 @@ def _families(run: Run) -> dict[str, str]:
 def _beaten_everywhere(
     run: Run, candidates: list[str], timed: list[dict[str, float]]
 ) -> dict[str, list[str]]:
-    """The arms that others beat by each of these times, with those others."""
+    """The variants that others beat by each of these times, with those others."""
     scores = {arm: accuracy(run, arm) for arm in run.table.arms}
     measured = [
         _beaten({arm: (score[0], of[arm]) for arm, score in scores.items() if score and arm in of})
@@ -86,7 +86,7 @@ def _beaten_everywhere(
 
 
 def _beaten(results: dict[str, tuple[float, float]]) -> dict[str, str]:
-    """Each arm that another beats by its (accuracy, time), with the fastest that does."""
+    """Each variant that another beats by its (accuracy, time), with the fastest that does."""
     beaten = {}
     for arm, result in results.items():
         stronger = [other for other in results if _beats(results[other], result)]

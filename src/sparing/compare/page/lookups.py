@@ -30,7 +30,7 @@ class Setting:
 
 
 def others(run: Run) -> list[str]:
-    """All arms but the baseline."""
+    """All variants but the baseline."""
     return [arm for arm in run.table.arms if arm != run.config["baseline"]]
 
 
@@ -47,7 +47,7 @@ def task_tokens(run: Run) -> int | None:
 
 
 def arm_failed(run: Run, arm: str) -> bool:
-    """Whether a cell of this arm ended in an error."""
+    """Whether a cell of this variant ended in an error."""
     return any(_cell_names(failure.get("cell"), arm) for failure in run.failed)
 
 
@@ -63,16 +63,16 @@ def curves_disturbed(run: Run) -> bool:
 
 
 def crossover(run: Run, arm: str) -> Record | None:
-    """The newest record of the length from which the arm's attention core is faster, if any."""
+    """The newest record of the length from which the variant's attention core is faster, if any."""
     records = run.table.matching("crossover_tokens", {"arm": arm})
     return records[-1] if records else None
 
 
 def setting(run: Run, *names: str) -> Setting | None:
-    """At which size to compare the arms by these quantities.
+    """At which size to compare the variants by these quantities.
 
     The whole model before the attention core, the length nearest to the task's own, then the
-    smallest batch; the same for all arms.
+    smallest batch; the same for all variants.
     """
     sizes = {_size(record.labels) for name in names for record in run.table.all(name)}
     usual = task_tokens(run) or 0
@@ -90,7 +90,7 @@ def _size(labels: dict[str, Label]) -> Setting | None:
 
 
 def times(run: Run) -> dict[str, float]:
-    """Each arm's median latency at the size at which arms are compared."""
+    """Each variant's median latency at the size at which variants are compared."""
     size = setting(run, "latency_ratio", "latency_ms")
     if size is None:
         return {}
@@ -100,7 +100,7 @@ def times(run: Run) -> dict[str, float]:
 
 
 def far_times(run: Run) -> dict[str, float]:
-    """Each arm's median latency of the attention core at the longest length of any."""
+    """Each variant's median latency of the attention core at the longest length of any."""
     curves = {arm: dict(curve(run, "latency_ms", arm, statistic="p50")) for arm in run.table.arms}
     longest = max((tokens for points in curves.values() for tokens in points), default=0)
     return {arm: points[longest] for arm, points in curves.items() if longest in points}
@@ -119,7 +119,7 @@ def core_batch(run: Run, name: str) -> Label:
 
 
 def curve(run: Run, name: str, arm: str, **labels: Label) -> list[tuple[int, float]]:
-    """(tokens, value) of one arm's attention core, ascending by length."""
+    """(tokens, value) of one variant's attention core, ascending by length."""
     batch = core_batch(run, name)
     records = run.table.all(name, arm=arm, scope="attention", batch=batch, **labels)
     pairs = ((record.labels.get("tokens"), record.value) for record in records)

@@ -1,4 +1,4 @@
-"""Accuracy against latency, with the arms that nothing beats joined."""
+"""Accuracy against latency, with the variants that nothing beats joined."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparing.report.figures.drawing import Box, Plot, Sheet, name_points, no_plo
 from sparing.report.run import Run
 
 Marks = dict[str, Mark]
-"""Each arm as a point: accuracy in per cent against milliseconds."""
+"""Each variant as a point: accuracy in per cent against milliseconds."""
 
 
 def pareto(run: Run, arms: Lineup) -> Plot:
@@ -30,7 +30,7 @@ def pareto(run: Run, arms: Lineup) -> Plot:
     words = prose("figure-pareto", scope=scope, tokens=tokens, batch=size.batch) + grey_words(arms)
     inside = _inside(arms, marks)
     if len(inside) < len(marks):
-        outside = wording.count_of(len(marks) - len(inside), "grey arm")
+        outside = wording.count_of(len(marks) - len(inside), "grey variant")
         words += f" {prose('figure-pareto-hidden', arms=outside)}"
 
     def paint(sheet: Sheet, axes: Axes) -> None:
@@ -77,7 +77,7 @@ def _paint(sheet: Sheet, axes: Axes, arms: Lineup, marks: Marks) -> None:
 
 
 def _inside(arms: Lineup, marks: Marks) -> Marks:
-    """All arms but the grey ones that would press the others together.
+    """All variants but the grey ones that would press the others together.
 
     Those lie beyond Tukey's fences: half as far again as the middle half is wide.
     """
@@ -94,7 +94,7 @@ def _inside(arms: Lineup, marks: Marks) -> Marks:
 
 
 def _front(marks: Marks) -> list[Mark]:
-    """The arms that no other arm beats in both latency and accuracy, by latency."""
+    """The variants that no other variant beats in both latency and accuracy, by latency."""
     front: list[Mark] = []
     for mark in sorted(marks.values(), key=lambda mark: (mark.x, -mark.y)):
         if not front or mark.y > front[-1].y:

@@ -27,7 +27,7 @@ def table_columns(run: Run) -> list[Column]:
 
 
 def table_rows(run: Run, arms: Lineup) -> list[Row]:
-    """The table: one row an arm, the baseline first; a pure function of the run.
+    """The table: one row a variant, the baseline first; a pure function of the run.
 
     Costs are ratios to the baseline, with direction and interval in words; ``Cell.value`` keeps the
     plain ratio. Cells that ended in an error explain what is missing.
@@ -93,7 +93,7 @@ def _crossover_cell(run: Run, arm: str) -> Cell:
 
 
 def crossing_words(run: Run, arm: str) -> str:
-    """The length from which on an arm is faster; "about" where it lies between measured ones."""
+    """The length from which on a variant is faster; "about" where it lies between measured ones."""
     record = lookups.crossover(run, arm)
     if record is None or record.value is None:
         return ""

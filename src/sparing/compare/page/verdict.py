@@ -15,12 +15,12 @@ from sparing.report.run import Run
 
 Decision = Literal["use", "depends", "keep dense", "undecided"]
 Decided = tuple[Decision, str | None, str, str]
-"""The decision, the arm it names, the advice in a few words, and why."""
+"""The decision, the variant it names, the advice in a few words, and why."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What to do: the decision, the arm it names, and two sentences.
+    """What to do: the decision, the variant it names, and two sentences.
 
     The first sentence is ``lead`` (the advice in a few words) and ``because``.
     """
@@ -42,7 +42,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class _Compared:
-    """One arm against the baseline: its accuracy's verdict and its speed here."""
+    """One variant against the baseline: its accuracy's verdict and its speed here."""
 
     arm: str
     accuracy: str | None
@@ -54,7 +54,7 @@ class _Compared:
 
     @property
     def name(self) -> str:
-        """The arm's name, shortened."""
+        """The variant's name, shortened."""
         return wording.shortened(self.arm, 40)
 
     @property
@@ -69,7 +69,7 @@ class _Compared:
 
     @property
     def open(self) -> bool:
-        """Whether something missing or undecided could still make it the arm to use."""
+        """Whether something missing or undecided could still make it the variant to use."""
         if self.failed or self.accuracy == "worse" or self.speed == "slower":
             return False
         return self.pending or (self.accuracy == "undecided" and self.speed == "faster")
@@ -89,7 +89,7 @@ class _Compared:
 def decide(run: Run) -> Verdict:
     """Decide from the records alone.
 
-    An arm is used when its accuracy is better or no worse and its whole model is faster, as the
+    A variant is used when its accuracy is better or no worse and its whole model is faster, as the
     goals decide both. Times that were taken on a busy machine decide nothing.
     """
     arms = lookups.others(run)
@@ -137,14 +137,14 @@ def _decide(run: Run, judged: list[_Compared]) -> Decided:
 
 
 def _because(run: Run, key: str, one: _Compared, **values: object) -> str:
-    """A reason that names an arm, its speed, its accuracy and the baseline."""
+    """A reason that names a variant, its speed, its accuracy and the baseline."""
     known = {"arm": one.name, "dense": dense_name(run.config), "accuracy": _accuracy_words(one)}
     speed = _speed_words(run, one) if one.speed is not None else ""
     return prose(key, **known, speed=speed, **values)
 
 
 def _more_accurate(run: Run, better: list[_Compared]) -> Decided:
-    """An arm gains accuracy, and no arm gains speed without losing accuracy."""
+    """A variant gains accuracy, and no variant gains speed without losing accuracy."""
     best = max(better, key=lambda one: (one.speed == "undecided", one.gained))
     if best.speed == "slower":
         lead = f"Use {best.name} only if accuracy counts most"
@@ -178,7 +178,7 @@ def _keep_dense(run: Run, judged: list[_Compared]) -> Decided:
 
 
 def _fastest(run: Run, judged: list[_Compared]) -> _Compared:
-    """The fastest arm that is no control, if there is any; else the fastest control."""
+    """The fastest variant that is no control, if there is any; else the fastest control."""
     families = run.config.get("families")
     known = families if isinstance(families, dict) else {}
     serious = [one for one in judged if known.get(one.arm) != "control"]
@@ -228,7 +228,7 @@ def _second(run: Run) -> str:
 
 
 def _crossing(run: Run, records: list[Record], gain: str) -> str:
-    """The first arm to cross without having lost accuracy; one that has, only as a last resort."""
+    """The first variant to cross without lost accuracy; with it, only as a last resort."""
     ordered = sorted(records, key=lambda r: float(r.value or 0))
     worse = [record for record in ordered if _is_worse(run, record)]
     first = next((record for record in ordered if record not in worse), ordered[0])
@@ -247,7 +247,7 @@ def _crossing(run: Run, records: list[Record], gain: str) -> str:
 
 
 def _earlier(run: Run, record: Record | None) -> str:
-    """An arm that crosses before, but whose accuracy already is worse here."""
+    """A variant that crosses before, but whose accuracy already is worse here."""
     if record is None:
         return ""
     arm = str(record.labels["arm"])

@@ -12,7 +12,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "<", "X", ">", "p", "h", "*")
 
 @dataclass(frozen=True)
 class Look:
-    """The colours of a figure: text and baseline, lesser text, hairlines, ground, other arms."""
+    """The colours of a figure: text and baseline, lesser text, hairlines, ground, variants."""
 
     ink: str
     muted: str
@@ -21,7 +21,7 @@ class Look:
     arms: tuple[str, ...]
 
     def colour(self, position: int) -> str:
-        """The colour of the arm in this position; the baseline has position 0 and is ink."""
+        """The colour of the variant in this position; the baseline has position 0 and is ink."""
         return self.ink if position == 0 else self.arms[(position - 1) % len(self.arms)]
 
 
@@ -69,7 +69,7 @@ def variable_by_stand_in() -> dict[str, str]:
 
 
 def marker(position: int) -> str:
-    """The marker of the arm in this position: another round of colours gets other markers."""
+    """The marker of the variant in this position: another round of colours gets other markers."""
     turn = max(0, position - 1) // len(LIGHT.arms)
     return MARKERS[(position + 2 * turn) % len(MARKERS)]
 

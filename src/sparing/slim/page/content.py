@@ -13,7 +13,7 @@ from sparing.slim.page import lookups, prose
 from sparing.slim.page.lookups import DENSE, OURS, STATIC
 from sparing.slim.page.wording import per_cent, times
 
-FIXED_WIDTH = "fixed-width"  # fine-tuned at fixed width, in the names of arms
+FIXED_WIDTH = "fixed-width"  # fine-tuned at fixed width, in the names of variants
 TRAININGS = {
     DENSE: "fine-tuning the dense model",
     OURS: "distilling the slim model",

@@ -38,7 +38,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Form:
-    """One arm in one engine at one batch size, as it was timed and scored on test inputs."""
+    """One variant in one engine at one batch size, as it was timed and scored on test inputs."""
 
     arm: str
     engine: str
@@ -172,7 +172,7 @@ def _timed(run: Run) -> Iterator[Form]:
     for record in run.table.all("latency_ms", of="mean"):
         arm, engine, batch = (record.labels.get(name) for name in ("arm", "engine", "batch"))
         if not (isinstance(arm, str) and isinstance(engine, str) and isinstance(batch, int)):
-            raise DataError(f"record {record.name!r} must name its arm, engine and batch")
+            raise DataError(f"record {record.name!r} needs the labels 'arm', 'engine' and 'batch'")
         yield Form(arm, engine, batch)
 
 

@@ -23,7 +23,7 @@ from sparing.transfer.adaptive import AdaptiveClassifier, FrontierPoint
 from sparing.transfer.confidence import fit_confidence
 from sparing.transfer.opening import open_model
 
-# The name of plans fine-tuned at fixed width, in arms and folders.
+# The name of plans fine-tuned at fixed width, in variants and folders.
 FIXED_WIDTH = "fixed-width"
 # The share of answers that an earlier exit may change, against exits as late as affordable.
 CHANGED = 0.01

@@ -1,4 +1,4 @@
-"""Thirty arms stay readable: by family, the beaten ones grey, names only where they help."""
+"""Thirty variants stay readable: by family, the beaten ones grey, names only where they help."""
 
 from __future__ import annotations
 
