@@ -1,0 +1,117 @@
+"""Texts without labels as a task: the dense model's answers take the place of labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from sparing.core.errors import DataError, UsageError
+from sparing.experiment.run import save_tensors
+from sparing.measure.calibration import examples_needed
+from sparing.tasks import Examples, Task
+from sparing.tasks.shared.task import UNLABELLED
+from sparing.tasks.texts import parts_of, read_texts, task_of_texts
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+FILE = "dense-answers.safetensors"
+AGREEMENT = "agreement"
+CALIBRATE = "calibrate"
+
+
+def texts_task(
+    texts: Any,
+    model: str,
+    *,
+    options: Mapping[str, Any],
+    seed: int,
+    hold_out: str,
+    changed: float,
+    delta: float,
+) -> Task:
+    """Your texts as a task for a fine-tuned model, in four disjoint parts.
+
+    ``options`` are those of ``read_texts``. The task is scored by its labels if all held-out rows
+    have one, else by agreement with the dense model. ``changed`` is the share of answers to
+    certify: it decides how many rows calibration needs. Raises ``DataError`` and ``UsageError`` as
+    the reader does, too few rows among them.
+    """
+    try:
+        read = read_texts(texts, **options)
+    except TypeError as error:
+        raise UsageError(f"task_options: {error}") from error
+    parts = parts_of(
+        read, seed=seed, hold_out=hold_out, needed=examples_needed(changed, delta)
+    )
+    task = task_of_texts(parts, model)
+    return task if labelled(task) else replace(task, metric=AGREEMENT, metrics=(AGREEMENT,))
+
+
+def labelled(task: Task) -> bool:
+    """Whether every held-out row has a label."""
+    held = (examples for name, examples in task.splits.items() if name != "train")
+    return not any(bool((examples.labels == UNLABELLED).any()) for examples in held)
+
+
+def answer_splits(model: PreTrainedModel, task: Task, folder: Path) -> dict[str, float]:
+    """Store the dense model's answers to all splits in a run's folder, and return their shares.
+
+    Raises ``DataError`` for answers that are not finite.
+    """
+    from sparing.slim.models import inputs_of
+
+    logits: dict[str, Tensor] = {}
+    model.eval()
+    for name, examples in task.splits.items():
+        logits[name] = torch.zeros(len(examples), task.classes)
+        with torch.inference_mode():
+            for indices, inputs in inputs_of(task, examples, 64):
+                given = {key: value.to(model.device) for key, value in inputs.items()}
+                logits[name][indices] = model(**given).logits.float().cpu()
+        broken = (~logits[name].isfinite()).any(1).nonzero()
+        if len(broken):
+            raise DataError(
+                f"the dense model's answer to {name} text {int(broken[0]) + 1} is not a finite "
+                "number: the model is damaged, or it overflows"
+            )
+    save_tensors(folder / FILE, logits)
+    counts = torch.bincount(logits["test"].argmax(-1), minlength=task.classes).double()
+    shares = (counts / counts.sum()).tolist()
+    return dict(zip(task.labels, shares, strict=True))
+
+
+def answered(task: Task, folder: Path, seed: int) -> Task:
+    """The task with the dense model's answers as labels, from a run's folder.
+
+    Held-out rows have its class. Rows to train on have a class sampled from its probabilities, for
+    the importance of heads: the loss against the probabilities themselves has no gradient.
+    Distillation follows the probabilities and must not use these labels. Raises ``UsageError``
+    before the answers are stored.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        raise UsageError("the dense model has not answered the texts yet: an earlier step failed")
+    logits = load_file(path)
+    generator = torch.Generator().manual_seed(seed)
+    splits: dict[str, Examples] = {}
+    for name, examples in task.splits.items():
+        classes = logits[name].argmax(-1)
+        if name == "train":
+            shares = logits[name].double().softmax(-1)
+            classes = torch.multinomial(shares, 1, generator=generator)[:, 0]
+        splits[name] = replace(examples, labels=classes)
+    train, validation, test = (splits.pop(name) for name in ("train", "validation", "test"))
+    return replace(task, train=train, validation=validation, test=test, more_tests=splits)
+
+
+def without_labels(task: Task) -> Task:
+    """The task whose training rows have no labels, so that distillation follows the teacher."""
+    unknown = torch.full_like(task.train.labels, UNLABELLED)
+    return replace(task, train=replace(task.train, labels=unknown))
