@@ -40,8 +40,10 @@ class Chain:
 
     The first segment takes the model's inputs by name (``input_ids``, ``attention_mask`` and
     perhaps ``token_type_ids``, each (batch, tokens), or ``pixel_values``). Each later one takes
-    ``hidden`` (batch, tokens, width) and, for texts, ``attention_mask``. Each returns (hidden,
-    logits) or (hidden, logits, confidence); the last may return logits alone. Between two segments
+    ``hidden`` (batch, tokens, width) and, for texts, ``attention_mask``; or it takes the model's
+    inputs again, as the whole model at the end of a cascade does. Each returns (hidden, logits) or
+    (hidden, logits, confidence); one may return logits alone before the model's inputs are taken
+    again, and at the end. Between two segments
     the inputs with a confidence above ``threshold`` leave. It is the largest class probability,
     unless one is returned. The others go on as a smaller batch, cut to the longest of them. At a
     threshold of 1 no input exits early.
@@ -82,7 +84,8 @@ class Chain:
         self.thread_count, self.longest = thread_count, longest
         self.precision, self.rest = precision, self._rest(precision, rest)
         self._segments = [self._opened(segment) for segment in segments]
-        if not all(segment.gives_hidden for segment in self._segments[:-1]):
+        pairs = zip(self._segments, self._segments[1:], strict=False)
+        if any("hidden" in later.takes and not before.gives_hidden for before, later in pairs):
             raise UsageError("only the last segment of a chain may give logits alone")
         self.threshold = threshold
 
@@ -196,7 +199,7 @@ class Chain:
                 break
             if stay.size < going.size:
                 going = going[stay]
-                values, keep = _chosen(segment, values, keep, stay)
+                values, keep = _chosen(self._segments[number:], values, keep, stay)
             values["hidden"], logits, sure = segment.run(values)
             answers[going], places[going] = logits, number
         return torch.from_numpy(answers), torch.from_numpy(places)
@@ -210,15 +213,17 @@ def back_end_of(segment: nn.Module | Path) -> BackEnd:
 
 
 def _chosen(
-    segment: Segment,
+    later: Sequence[Segment],
     values: dict[str, Any],
     keep: NDArray[np.bool_] | None,
     stay: NDArray[np.int64],
 ) -> tuple[dict[str, Any], NDArray[np.bool_] | None]:
     """The values that later segments need of the remaining inputs, cut to the longest of these."""
-    rows = segment.rows(stay)
-    names = [name for name in ("hidden", "attention_mask") if name in values]
-    chosen: dict[str, Any] = {name: values[name][rows] for name in names}
+    rows = later[0].rows(stay)
+    taken = {"attention_mask", *(name for segment in later for name in segment.takes)}
+    chosen: dict[str, Any] = {
+        name: value[rows] for name, value in values.items() if name in taken and value is not None
+    }
     if keep is None:
         return chosen, None
     keep = keep[stay]

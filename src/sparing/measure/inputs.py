@@ -63,18 +63,23 @@ def time_inputs(
     rounds: int = 3,
     warmup: int = 3,
     threads: int | None = 1,
+    block: int = 1,
     clock: Callable[[], float] = time.perf_counter,
     on_progress: Callable[[float], None] = lambda fraction: None,
 ) -> dict[str, InputTimes[Answer]]:
-    """Time every call on every input, all calls on one input before the next input.
+    """Time every call on every input, all calls on a ``block`` of inputs before the next block.
 
-    Their order is rotated from input to input and reversed after each full turn. So neither
-    position nor neighbour favours a call, and slow drift cancels. The first ``warmup`` inputs run
-    once beforehand. ``threads`` pins PyTorch's thread count. Raises ``UsageError`` without calls,
-    inputs or rounds; errors of a call pass through.
+    Their order is rotated from block to block and reversed after each full turn. So neither
+    position nor neighbour favours a call, and slow drift cancels. With blocks of one input every
+    call finds the caches filled by the others, as if many models shared the processor; a longer
+    block is nearer to a model that runs alone. The first ``warmup`` inputs run once beforehand.
+    ``threads`` pins PyTorch's thread count. Raises ``UsageError`` without calls, inputs or rounds;
+    errors of a call pass through.
     """
-    if not calls or not len(inputs) or rounds < 1 or warmup < 0:
-        raise UsageError("time_inputs needs calls, inputs, at least one round, and warmup >= 0")
+    if not calls or not len(inputs) or min(rounds, block) < 1 or warmup < 0:
+        raise UsageError(
+            "time_inputs needs calls, inputs, at least one round and block, and warmup >= 0"
+        )
     names = list(calls)
     times = {name: np.zeros((rounds, len(inputs))) for name in names}
     answers: dict[str, list[Answer]] = {name: [] for name in names}
@@ -84,16 +89,18 @@ def time_inputs(
                 call(one)
         watch = LoadWatch(count)
         for number in range(rounds):
-            for index, one in enumerate(inputs):
-                for name in turn(names, index + number):
-                    synchronize()
-                    start = clock()
-                    answer = calls[name](one)
-                    synchronize()
-                    times[name][number, index] = 1e3 * (clock() - start)
-                    if number == 0:
-                        answers[name].append(answer)
-                on_progress((number * len(inputs) + index + 1) / (rounds * len(inputs)))
+            for first in range(0, len(inputs), block):
+                members = range(first, min(first + block, len(inputs)))
+                for name in turn(names, first // block + number):
+                    for index in members:
+                        synchronize()
+                        start = clock()
+                        answer = calls[name](inputs[index])
+                        synchronize()
+                        times[name][number, index] = 1e3 * (clock() - start)
+                        if number == 0:
+                            answers[name].append(answer)
+                on_progress((number * len(inputs) + members[-1] + 1) / (rounds * len(inputs)))
         load = watch.end()
     return {name: InputTimes(times[name], answers[name], load) for name in names}
 

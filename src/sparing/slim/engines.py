@@ -1,25 +1,28 @@
-"""One model in every installed engine: the dense baseline, and plans of the adaptive model."""
+"""One model in every installed engine and precision: the dense baseline, and a plan of ours."""
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from sparing.export.dense import compiled_segment, dense_segment
+from sparing.export.dense import dense_segment
 from sparing.export.engine import Chain
-from sparing.export.folder import export_chain
-from sparing.export.onnx import export_onnx
+from sparing.export.folder import describe_chain
+from sparing.export.forms import Form, Forms
+from sparing.export.openvino import float_precision
+from sparing.export.static_int8 import MOST_INPUTS
 from sparing.layers.plan import Plan
+from sparing.slim.evidence.candidates import DENSE, Candidate, key_of
 from sparing.tasks import Task
 from sparing.transfer.adaptive import AdaptiveClassifier
-from sparing.transfer.freezing import freeze, segments
+from sparing.transfer.freezing import segments
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -30,11 +33,6 @@ Runs = dict[str, Run]
 EXPORTED = (".onnx", ".onnx.data", ".xml", ".bin", "chain.json")
 
 
-def has_onnx() -> bool:
-    """Whether the extra ``onnx`` is installed."""
-    return all(importlib.util.find_spec(name) for name in ("onnx", "onnxruntime", "onnxscript"))
-
-
 @dataclass(frozen=True, eq=False)
 class Engines:
     """Builds runnable forms; exported files go to ``folder``."""
@@ -42,7 +40,16 @@ class Engines:
     task: Task
     folder: Path
     thread_count: int
-    compiled: bool
+
+    @cached_property
+    def options(self) -> dict[str, Any]:
+        """What both sides' forms share; INT8 is calibrated on inputs that are trained on."""
+        return {
+            "example_inputs": self.example(),
+            "thread_count": self.thread_count,
+            "longest": self.longest,
+            "calibration": self.calibration(),
+        }
 
     def example(self) -> dict[str, Tensor]:
         """The two longest validation inputs, as a batch: short ones could lose all tokens."""
@@ -52,37 +59,31 @@ class Engines:
         batch.pop("labels")
         return batch
 
-    def dense(self, model: PreTrainedModel) -> Runs:
-        """The dense model in every engine, by the engine's name."""
-        segment = dense_segment(model).eval()
-        chains = {"eager": self.chain([segment])}
-        if self.compiled:
-            chains["compiled"] = self.chain([compiled_segment(segment, self.example())])
-        if has_onnx():
-            path = self.folder / "dense" / "dense.onnx"
-            if not path.is_file():
-                export_onnx(segment, self.example(), path)
-            chains["onnxruntime"] = self.chain([path])
-        return {name: logits_of(chain) for name, chain in chains.items()}
+    def calibration(self) -> list[dict[str, Tensor]]:
+        """Training inputs, one by one, for the scales of static INT8."""
+        count = min(MOST_INPUTS, len(self.task.train))
+        step = len(self.task.train) / count
+        inputs = []
+        for number in range(count):
+            one = self.task.collate([self.task.train[int(number * step)]])
+            one.pop("labels")
+            inputs.append(one)
+        return inputs
 
-    def ours(self, model: AdaptiveClassifier, plan: Plan, name: str) -> Runs:
-        """A plan in every engine; ``name`` is the folder of its exported files."""
-        model.plan = plan
-        frozen = freeze(model).eval()
-        runs: Runs = {"eager": packed(frozen)}
-        if has_onnx():
-            paths = self.exported(model, plan, name)
-            runs["onnxruntime"] = logits_of(self.chain(paths, plan.threshold))
-        return runs
+    def dense(self, model: PreTrainedModel) -> Forms:
+        """The dense model in every engine and precision."""
+        return Forms([dense_segment(model).eval()], folder=self.folder / "dense", **self.options)
 
-    def exported(self, model: AdaptiveClassifier, plan: Plan, name: str) -> list[Path]:
-        """A plan's segments as files."""
+    def ours(self, model: AdaptiveClassifier, plan: Plan, name: str) -> Forms:
+        """A plan in every engine and precision; ``name`` is the folder of its exported files."""
         model.plan = plan
-        folder = self.folder / name
-        shutil.rmtree(folder, ignore_errors=True)
-        return export_chain(
-            segments(model), self.example(), folder, threshold=plan.threshold, longest=self.longest
-        )
+        return Forms(segments(model), folder=self.folder / name, **self.options)
+
+    def installed(self) -> dict[str, list[str]]:
+        """The forms that can be built here, and those that cannot, with the reason."""
+        calibration = [{"input_ids": torch.zeros(1, 2, dtype=torch.long)}]
+        forms = Forms([], {}, self.folder, calibration=calibration)
+        return {"measured": list(map(str, forms)), "missing": list(map(str, forms.missing))}
 
     def drop(self) -> None:
         """Remove every exported file: the served files are in the folder of the model.
@@ -106,27 +107,88 @@ class Engines:
         """The most tokens that the task's model reads."""
         return self.task.tokens if self.task.kind == "tokens" else None
 
-    def chain(self, parts: Any, threshold: float = 1.0) -> Chain:
-        """A chain of segments (files or modules), one after the other."""
-        return Chain(parts, threshold, thread_count=self.thread_count, longest=self.longest)
+
+@dataclass(frozen=True, eq=False)
+class BothForms:
+    """The forms of the dense model and of slim's, and the chains that they make together."""
+
+    dense: Forms
+    slim: Forms
+    thread_count: int
+    longest: int | None
+
+    @property
+    def keys(self) -> list[Candidate]:
+        """Every form without exits; the dense ones come first."""
+        dense = [key_of(DENSE, form) for form in self.dense]
+        return [*dense, *(key_of("slim", form) for form in self.slim)]
+
+    def parts(self, key: Candidate, *, cascade: bool) -> list[Any]:
+        """The segments of a form; with ``cascade`` the dense model of the same engine is last."""
+        forms = self.dense if key.model == DENSE else self.slim
+        form = Form(key.engine, key.precision, key.settings)  # type: ignore[arg-type]
+        parts = list(forms.parts(form))
+        if cascade:
+            precision = "float32" if key.precision == "int8" else key.precision
+            parts += self.dense.parts(self.dense.find(key.engine, precision))
+        return parts
+
+    def chain(self, key: Candidate, *, cascade: bool = False) -> Chain:
+        """A form in its engine, opened anew."""
+        precision: Any = "float32" if key.engine == "eager" else key.precision
+        return Chain(
+            self.parts(key, cascade=cascade),
+            thread_count=self.thread_count,
+            longest=self.longest,
+            precision=precision,
+        )
+
+    def write(self, candidate: Candidate, folder: Path) -> list[Path]:
+        """A candidate's files as a chain in ``folder``; none for a form in PyTorch."""
+        if candidate.engine == "eager":
+            return []
+        parts = self.parts(candidate.key, cascade=candidate.cascade)
+        folder.mkdir(parents=True, exist_ok=True)
+        copies = []
+        for number, path in enumerate(parts):
+            for file in (path, path.with_suffix(".bin"), Path(f"{path}.data")):
+                if file.is_file():
+                    name = file.name.replace(path.stem, f"segment-{number}", 1)
+                    shutil.copyfile(file, folder / name)
+            copies.append(folder / f"segment-{number}{path.suffix}")
+        precision: Any = candidate.precision
+        rest = (
+            float_precision("int8", None)
+            if (candidate.engine == "openvino" and precision == "int8")
+            else None
+        )
+        describe_chain(
+            folder,
+            copies,
+            threshold=candidate.threshold,
+            longest=self.longest,
+            precision=precision,
+            rest=rest,
+        )
+        return copies
+
+    def run(self, candidate: Candidate, chain: Chain | None = None) -> Run:
+        """A candidate's answers; ``chain`` may be shared by candidates of one key."""
+        opened = chain or self.chain(candidate.key, cascade=candidate.cascade)
+
+        def run(inputs: Mapping[str, Tensor]) -> Tensor:
+            opened.threshold = candidate.threshold
+            logits: Tensor = opened(inputs)[0]
+            return logits
+
+        return run
 
 
-def logits_of(chain: Chain) -> Run:
-    """A chain that gives its logits alone."""
-
-    def run(inputs: Mapping[str, Tensor]) -> Tensor:
-        logits: Tensor = chain(inputs)[0]
-        return logits
-
-    return run
-
-
-def packed(model: AdaptiveClassifier) -> Run:
-    """The adaptive model itself, on packed rows."""
-
-    def run(inputs: Mapping[str, Tensor]) -> Tensor:
-        with torch.inference_mode():
-            logits: Tensor = model(**inputs).logits
-        return logits
-
-    return run
+def float32_runs(forms: Forms, name: str) -> Runs:
+    """Every engine in float32, by ``name`` and engine."""
+    runs: Runs = {}
+    for form in forms:
+        if form.precision == "float32":
+            chain = forms[form]
+            runs[f"{name} {form.engine}"] = lambda inputs, chain=chain: chain(inputs)[0]
+    return runs

@@ -17,12 +17,12 @@ from sparing.layers.plan import Plan
 from sparing.models import build_model, names
 from sparing.models.shared.labels import require_order
 from sparing.models.shared.shape import image_config
+from sparing.slim.texts import AGREEMENT, CALIBRATE, answered, without_labels
 from sparing.tasks import Examples, Task
-from sparing.train import Distillation, Recipe, TrainResult, default_recipe, evaluate, train
+from sparing.train import Distillation, Recipe, TrainResult, default_recipe, train
 from sparing.train.elastic import Draw, ElasticLoss
 from sparing.train.surroundings import generators_kept
 from sparing.transfer.adaptive import AdaptiveClassifier, adapt
-from sparing.transfer.dims import narrow_heads
 from sparing.transfer.dropout import without_dropout
 from sparing.transfer.families import layer_sizes, require_classifier
 from sparing.transfer.freezing import freeze
@@ -36,48 +36,57 @@ if TYPE_CHECKING:
 
 IMPORTANCE_EXAMPLES = 512
 FOLLOW = Distillation(labels=0.3, outputs=1.0, hidden_states=1.0, temperature=2.0)
-# A fine-tuned model with its learned confidence, inside the folder of its training.
-SURE = "with-confidence"
 
 
 @dataclass(frozen=True, eq=False)
 class Models:
     """The models of a run: each is made once and then read from its folder.
 
-    ``source`` is the user's model, a built-in name or a path; it is never written to. ``head_dims``
-    is the share of every head's coordinates that is kept. ``choose_on`` is the split that plans are
-    chosen and calibrated on. Without ``attention_dropout`` no model is trained with any.
+    ``source`` is the user's model, a built-in name or a path; it is never written to. ``given`` is
+    the task as it was read. ``choose_on`` is the split that plans are chosen and calibrated on.
+    Without ``attention_dropout`` no model is trained with any.
     ``fixed_width_epochs`` are the epochs of fine-tuning at fixed width; the baselines get as many.
     ``taught`` is the task with more texts, without labels, for distillation, if there is one.
     """
 
     source: str
-    task: Task
+    given: Task
     folder: Path
     dense_recipe: Recipe
     recipe: Recipe
     draw: Draw
     seed: int
-    head_dims: float = 1.0
     choose_on: str = "validation"
     attention_dropout: bool = True
     fixed_width_epochs: int = 0
     taught: Task | None = None
 
+    @property
+    def labelless(self) -> bool:
+        """Whether the dense model's answers take the place of labels."""
+        return self.given.metric == AGREEMENT
+
+    @cached_property
+    def task(self) -> Task:
+        """The task; without labels ``UsageError`` before the dense model has answered."""
+        return answered(self.given, self.folder, self.seed) if self.labelless else self.given
+
     @cached_property
     def shown(self) -> Task:
         """The task without the calibration rows, so that a training may keep its best epoch.
 
-        If plans are chosen on validation, its validation is the half for choosing.
+        If plans are chosen on validation, its validation is the part for choosing.
         """
         if self.choose_on != "validation":
             return self.task
-        return replace(self.task, validation=halves(self.task.validation)[0])
+        return replace(self.task, validation=held_out_parts(self.task, "validation")[0])
 
     @cached_property
     def taught_on(self) -> Task:
         """The task for distillation: with the texts without labels, if there are any."""
         more = self.taught or self.task
+        if self.labelless:  # labels are the teacher's answers, which the objective follows already
+            more = without_labels(more)
         return replace(more, validation=self.shown.validation)
 
     @cached_property
@@ -85,9 +94,11 @@ class Models:
         """Whether the source is already a classifier for the task: then it is the dense model."""
         if self.source in names():
             return False
-        same_classes = self.own_classes == self.task.classes
+        same_classes = self.own_classes == self.given.classes
         if same_classes:
-            require_order(configuration(self.source).get("id2label"), self.task.labels, self.source)
+            require_order(
+                configuration(self.source).get("id2label"), self.given.labels, self.source
+            )
         return same_classes
 
     @cached_property
@@ -105,12 +116,12 @@ class Models:
             return ""
         return (
             f"{Path(self.source).name} has {self.own_classes} classes and the task "
-            f"{self.task.classes}: a new head is fine-tuned first"
+            f"{self.given.classes}: a new head is fine-tuned first"
         )
 
     def require_source(self) -> None:
         """Raise ``UsageError`` or ``Unsupported`` for a source that slim does not support."""
-        require_kind(self.source, self.task)
+        require_kind(self.source, self.given)
         self.shape  # noqa: B018  # opens the source and checks it
 
     @cached_property
@@ -118,8 +129,8 @@ class Models:
         """The sizes of the dense model; raises what ``require_source`` raises."""
         with generators_kept():
             fine_tuned = self.fine_tuned
-            model = open_model(self.source) if fine_tuned else build_model(self.source, self.task)
-        require_reads(require_classifier(model), self.task, self.source)
+            model = open_model(self.source) if fine_tuned else build_model(self.source, self.given)
+        require_reads(require_classifier(model), self.given, self.source)
         return shape_of(image_config(model.config))
 
     def dense(self) -> PreTrainedModel:
@@ -130,39 +141,19 @@ class Models:
         return require_classifier(open_model(str(self._trained("dense")))).eval()
 
     def baseline(self) -> PreTrainedModel:
-        """The dense baseline: the dense model, or the one trained longer (``continue_dense``).
-
-        The one with the better score on the inputs that plans are chosen on is taken: more training
-        may also harm.
-        """
-        if not (self.folder / "models" / "dense-continued" / "result.json").is_file():
-            return self.dense()
-        return self._longer() if self._longer_is_better else self.dense()
-
-    @cached_property
-    def _longer_is_better(self) -> bool:
-        """Cached: many steps use the baseline."""
-        task = replace(self.task, validation=halves(self.task.split(self.choose_on))[0])
-        models = (self.dense(), self._longer())
-        before, after = (evaluate(model, task, "validation") for model in models)
-        return after.score > before.score
-
-    def _longer(self) -> PreTrainedModel:
-        """The dense model, trained longer."""
-        return require_classifier(open_model(str(self._trained("dense-continued")))).eval()
+        """The dense baseline: the dense model, without gradients."""
+        return self.dense().requires_grad_(False)
 
     def adaptive(self) -> AdaptiveClassifier:
         """The distilled adaptive model; raises ``UsageError`` before it has been trained."""
         return self.opened("adaptive")
 
     def opened(self, folder: str) -> AdaptiveClassifier:
-        """A model of this run by the folder of its training, with its learned confidence, if any.
+        """A model of this run by the folder of its training.
 
         Raises ``UsageError`` before it has been trained.
         """
-        path = self._trained(folder)
-        sure = path / SURE
-        model = open_model(str(sure if sure.is_dir() else path))
+        model = open_model(str(self._trained(folder)))
         assert isinstance(model, AdaptiveClassifier)
         return model
 
@@ -179,13 +170,6 @@ class Models:
         require_classifier(model)
         folder = self.folder / "models" / "dense"
         return train(model, self.shown, self.dense_recipe, output_dir=folder)
-
-    def continue_dense(self) -> TrainResult:
-        """Train the dense model as long as slim, so that the baseline is not weaker."""
-        folder = self.folder / "models" / "dense-continued"
-        rate = self.dense_recipe.learning_rate
-        recipe = replace(self.whole_recipe, learning_rate=rate)
-        return train(self.dense(), self.shown, recipe, output_dir=folder)
 
     def train_adaptive(self) -> TrainResult:
         """Order by importance, then distil with plans sampled anew for every batch.
@@ -236,11 +220,7 @@ class Models:
         model = adapt(dense, exits=exits or range(max(1, depth // 3), depth + 1))
         batches = labelled_batches(self.task, IMPORTANCE_EXAMPLES, self.seed)
         order_by_importance(model, importance(dense, batches))
-        if self.head_dims == 1:
-            return model
-        dim = max(1, round(self.head_dims * model.encoder.sizes[0].query_dim))
-        inputs = ({n: value for n, value in batch.items() if n != "labels"} for batch in batches)
-        return narrow_heads(model, inputs, query_dim=dim, value_dim=dim)
+        return model
 
     def _with_attention_dropout(self, model: PreTrainedModel) -> PreTrainedModel:
         """The model with or without attention dropout; only training differs."""
@@ -269,6 +249,16 @@ def recipes(
     rate = 1e-4 if pretrained else dense.learning_rate
     ours = replace(dense, epochs=epochs or default_epochs, learning_rate=rate, patience=None)
     return dense, ours
+
+
+def held_out_parts(task: Task, split: str) -> tuple[Examples, Examples]:
+    """The examples to choose on and those to calibrate on.
+
+    They are parts of their own in a task of texts; else a split is halved.
+    """
+    if CALIBRATE in task.more_tests:
+        return task.validation, task.more_tests[CALIBRATE]
+    return halves(task.split(split))
 
 
 def halves(examples: Examples) -> tuple[Examples, Examples]:

@@ -9,13 +9,16 @@ from statistics import median
 from typing import Annotated, Any
 
 from sparing.core.checks import Count, NotNegative, Positive, check_fields, within
-from sparing.core.errors import UsageError
+from sparing.core.errors import UsageError, nearest
 from sparing.experiment.inputs.task import drawn, drawn_order, limited
 from sparing.slim.search.frontier import Variant
 from sparing.tasks import Task
 from sparing.train.elastic import Draw
 from sparing.train.recipe import Precision
 
+HOLD_OUT = ("random", "last")
+# The agreement that is served unless another is asked for.
+AGREE = 0.95
 LONG_TOKENS = 128
 LONG_SHARES = (1.0, 0.7, 0.5)
 
@@ -32,8 +35,13 @@ class Options:
     model: str = "vit"
     # A name, such as "sst2", or the path of a data set.
     task: str = "digits"
-    # The task's own options, such as {"examples": 20000}.
+    # The task's own options, such as {"examples": 20000}; with texts those of their reader.
     task_options: Mapping[str, Any] = field(default_factory=dict)
+    # Your own texts instead of a task: a file or a data set. Without labels the dense model's
+    # answers take their place.
+    texts: str = ""
+    # Which texts are held out: "random", or "last" for the newest rows of a log.
+    hold_out: str = "random"
     # Decides everything that is sampled.
     seed: int = 0
 
@@ -42,8 +50,9 @@ class Options:
     speed: Positive = 2.0
     # The share of the dense score to keep.
     floor: Annotated[float, within(0, 1, ends="(]")] = 0.995
-    # The share of answers that may differ from the dense model's; 0 only bounds the share.
-    epsilon: Annotated[float, within(0, 1, ends="[)")] = 0.0
+    # The share of the dense model's answers that are certified to stay; 0 certifies the frontier
+    # of 99 to 92 % and serves its point of 95 %.
+    agree: Annotated[float, within(0, 1, ends="[)")] = 0.0
     # The guarantee on these answers fails with this probability.
     delta: Annotated[float, within(0, 1, ends="()")] = 0.05
 
@@ -56,8 +65,6 @@ class Options:
     tokens: tuple[float, ...] = ()
     # The layer after which tokens are dropped.
     tokens_after: int = 2
-    # The share of every head's coordinates to keep.
-    head_dims: Annotated[float, within(0, 1, ends="(]")] = 1.0
     # The held-out split that plans are chosen and calibrated on, one half each.
     choose_on: str = "validation"
 
@@ -66,8 +73,8 @@ class Options:
     epochs: NotNegative = 0
     # Epochs of fine-tuning, if the model is not a classifier for the task yet; 0 takes a default.
     dense_epochs: NotNegative = 0
-    # Epochs of fine-tuning at fixed width, after a plan is chosen; 0 leaves it out.
-    fixed_width_epochs: NotNegative = 3
+    # Epochs of fine-tuning at fixed width, after a plan is chosen.
+    fixed_width_epochs: Count = 3
     # Rows of a training step; 0 takes a default.
     batch_size: NotNegative = 0
     # Number format of training.
@@ -81,17 +88,10 @@ class Options:
     unlabelled: tuple[str, ...] = ()
     # At most so many inputs of each of these; 0 takes all.
     unlabelled_examples: NotNegative = 10000
-    # Lets inputs exit by a learned confidence where that scores better.
-    learned_confidence: bool = False
 
     # What the slim model is compared with
-    # Trains the dense baseline on for as long as the slim model is trained.
-    continue_dense: bool = False
-    # Also distils the best fixed plan of no more FLOPs alone, as long. It is timed as a control,
-    # and served where it is the better one.
+    # Where exits are served, distils the best plan without exits of equal FLOPs alone, as long.
     static_control: bool = False
-    # Adds torch.compile to the engines of the dense baseline.
-    compiled: bool = False
 
     # What is measured
     # Batch sizes; the first one decides.
@@ -100,26 +100,21 @@ class Options:
     rounds: Count = 3
     # At most so many test inputs are timed.
     timed_examples: Count = 2000
-    # Plans of the front that are timed and scored on test inputs.
-    front_plans: NotNegative = 5
     # Measures every form's peak on the longest test batch, each in a fresh process.
     memory: bool = True
     # Threads of one process.
     thread_count: Count = 1
 
-    # INT8
-    # Tries INT8 of the served form and of the dense baseline, where ONNX Runtime is installed.
-    int8: bool = True
-    # Epochs of training for INT8 before that, of both; 0 quantises them as they are.
-    int8_epochs: NotNegative = 0
-
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.learned_confidence and not self.fixed_width_epochs:
-            raise UsageError(
-                "learned_confidence is fitted to a fine-tuned plan: set fixed_width_epochs to at "
-                "least 1"
-            )
+        if self.hold_out not in HOLD_OUT:
+            hint = nearest(self.hold_out, HOLD_OUT)
+            raise UsageError(f"hold_out is random or last; got {self.hold_out!r}{hint}")
+
+    @property
+    def changed(self) -> float:
+        """The share of answers that the served form may change."""
+        return round(1 - (self.agree or AGREE), 9)
 
     def token_shares(self, task: Task) -> tuple[float, ...]:
         """The shares of tokens to try; several for long inputs."""

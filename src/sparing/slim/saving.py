@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from sparing.core.errors import UsageError
@@ -12,17 +12,14 @@ from sparing.core.scratch import scratch_beside
 from sparing.core.writing import write_atomically
 from sparing.experiment.owned import drop_folder, require_own
 from sparing.experiment.run import Run
-from sparing.export.folder import DESCRIPTION
 from sparing.foreign.pretrained import write_pretrained
 from sparing.slim.card import model_card
-from sparing.slim.engines import has_onnx
-from sparing.slim.int8 import int8_folder
 from sparing.slim.search.exits import dense_flops
 from sparing.slim.state import State
-from sparing.slim.steps import Steps
+from sparing.slim.steps import OURS, Steps
 from sparing.transfer.adaptive import AdaptiveClassifier, FrontierPoint
 
-ANY_BUDGET, INT8 = "any-budget", "onnx-int8"
+ANY_BUDGET, SERVE, FORMS = "any-budget", "serve", "forms"
 
 
 def refuse_model_folder(model: str, folder: Path) -> None:
@@ -33,29 +30,31 @@ def refuse_model_folder(model: str, folder: Path) -> None:
 
 
 def save(steps: Steps, run: Run, source: str) -> Path:
-    """Write ``model/`` beside the records, whole or not at all, and return it."""
+    """Write ``model/`` beside the records, whole or not at all, and return it.
+
+    It holds the model that was cut out, ``serve`` with the served form's files and ``forms`` with
+    those of the other points of the frontier, each a chain.
+    """
     target = run.folder / "model"
     with scratch_beside(target) as part:
-        state, plan, model = steps.state, steps.served().plan, steps.model()
-        _set_frontier(steps, model, state.thresholds if state.fine_tunes else _front(state))
-        if has_onnx():
-            steps.engines.exported(model, plan, str(part.resolve() / "onnx"))
-        _keep_int8(int8_folder(steps) or target / INT8, part / INT8)
-        model.plan = plan
+        state, both, served, model = steps.state, steps.forms(), steps.served(), steps.model()
+        _set_frontier(steps, model, state.thresholds)
+        ours = served.model == OURS
+        stops = model.plan.stops if served.threshold < 1 else ()
+        model.plan = replace(model.plan, exits=stops, threshold=served.threshold if ours else 1.0)
         write_pretrained(model, part)
-        if state.fine_tunes:
-            _save_any_budget(steps, state, part / ANY_BUDGET)
+        _save_any_budget(steps, state, part / ANY_BUDGET)
         if steps.task.tokenizer is not None:
             write_pretrained(steps.task.tokenizer, part)
+        both.write(served, part / SERVE)
+        for point in state.points:
+            if point.candidate not in (None, served):
+                both.write(point.candidate, part / FORMS / f"{100 * (1 - point.epsilon):g}")
         write_atomically(part / "README.md", model_card(run, steps, source))
         require_own(run.folder, ("model",))
         drop_folder(target)
         part.replace(target)
     return target
-
-
-def _front(state: State) -> list[FrontierPoint]:
-    return [point.to_frontier() for point in state.front]
 
 
 def _set_frontier(steps: Steps, model: AdaptiveClassifier, points: Sequence[FrontierPoint]) -> None:
@@ -67,13 +66,7 @@ def _set_frontier(steps: Steps, model: AdaptiveClassifier, points: Sequence[Fron
 def _save_any_budget(steps: Steps, state: State, folder: Path) -> None:
     """The model with all widths, from which the chosen plan was cut."""
     model = steps.models.adaptive()
-    _set_frontier(steps, model, _front(state))
+    _set_frontier(steps, model, [point.to_frontier() for point in state.front])
     if state.chosen is not None:
         model.plan = state.chosen.plan
     write_pretrained(model, folder)
-
-
-def _keep_int8(source: Path, target: Path) -> None:
-    """The chosen INT8 form, if there is one: segments and ``chain.json``."""
-    if (source / DESCRIPTION).is_file():
-        shutil.copytree(source, target)

@@ -1,4 +1,4 @@
-"""The state of a run of ``slim`` after each step, in one file, and which model it serves.
+"""The state of a run of ``slim`` after each step, in one file, and which form it serves.
 
 A step reads the state, adds its result and writes it before its cell is marked as finished. A step
 that was killed in between is done again and overwrites what it wrote.
@@ -7,8 +7,7 @@ that was killed in between is done again and overwrites what it wrote.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -17,24 +16,23 @@ from sparing.core.errors import DataError, UsageError
 from sparing.core.reading import read_object
 from sparing.core.writing import write_atomically
 from sparing.layers.plan import Plan
+from sparing.slim.evidence.candidates import Candidate, Point, Timed
 from sparing.transfer.adaptive import FrontierPoint
 
 FILE = "state.json"
-ADAPTIVE, SHALLOW, CHOSEN, FALLBACK, ALONE = "adaptive", "shallow", "chosen", "fallback", "alone"
 
 
 @dataclass(frozen=True)
 class Surveyed(FrontierPoint):
-    """A plan of the adaptive model, as surveyed on the inputs that plans are chosen on.
+    """A plan of the adaptive model, as surveyed on the texts that plans are chosen on.
 
-    ``fixed`` says that all inputs run all its layers. ``on_front`` and ``contender`` are those of
-    ``best`` and ``contenders``; ``good`` says that a contender keeps the floor.
+    ``divergence`` is the mean KL divergence of its answers from the dense model's. ``fixed`` says
+    that all inputs run all its layers, and ``on_front`` that no plan beats it in FLOPs and score.
     """
 
+    divergence: float = 0.0
     fixed: bool = False
     on_front: bool = False
-    contender: bool = False
-    good: bool = False
 
     def to_frontier(self) -> FrontierPoint:
         """The point without the fields of the survey."""
@@ -42,100 +40,60 @@ class Surveyed(FrontierPoint):
 
 
 @dataclass(frozen=True)
-class Form:
-    """A model with the plan that it runs: a candidate for what is served.
-
-    ``kind`` is "adaptive" for the chosen plan of the adaptive model. It is "shallow", "chosen" or
-    "fallback" for a plan that was fine-tuned at fixed width, and "alone" for a fixed plan distilled
-    by itself. ``folder`` is that of its weights below ``models/``. Costs are shares of the dense
-    model's FLOPs: ``allowed_share`` is the limit that the plan had to keep. ``good`` says that it
-    keeps the floor on the inputs that plans are chosen on.
-    """
-
-    kind: str
-    folder: str
-    plan: Plan
-    allowed_share: float
-    cost_share: float
-    score: float
-    good: bool
-
-
-@dataclass(frozen=True)
-class Int8Form:
-    """The INT8 form that was chosen for "dense" or "slim"; ``folder`` is below ``engines/``."""
-
-    arm: str
-    folder: str
-
-
-@dataclass(frozen=True)
 class State:
     """The results of all steps so far; those of later steps are empty or None."""
 
-    # survey: contenders (the front among them) and all fixed plans
+    # survey: the front, and all plans without exits
     survey: tuple[Surveyed, ...] = ()
-    # choose: the plan to build on, the fallback, and whether fine-tuning follows
+    # choose: the plan to cut out
     chosen: Surveyed | None = None
-    fallback: Surveyed | None = None
-    fine_tunes: bool = False
-    # the cell `fixed-width`: plans fine-tuned at fixed width and fixed plans distilled alone, in
-    # order, and the thresholds of the served one that nothing beats
-    fine_tuned: tuple[Form, ...] = ()
-    alone: tuple[Form, ...] = ()
+    # fixed-width: the folder of its training, and the thresholds that nothing beats
+    folder: str = ""
     thresholds: tuple[FrontierPoint, ...] = ()
-    # calibrate: the served plan's threshold
-    threshold: float | None = None
-    # static: the folder of the control that the served form is timed beside
+    # static: the folder of the control
     static: str = ""
-    # int8
-    int8: tuple[Int8Form, ...] = ()
+    # candidates: all forms that were timed
+    candidates: tuple[Timed, ...] = ()
+    # certify: the frontier, and whether it is one point that was asked for
+    points: tuple[Point, ...] = ()
 
     @property
     def front(self) -> list[Surveyed]:
         """The surveyed plans that nothing beats, cheapest first."""
-        return _by_cost([point for point in self.survey if point.on_front])
-
-    @property
-    def contenders(self) -> list[Surveyed]:
-        """The surveyed plans that no plan of nearly the same cost beats, cheapest first."""
-        return _by_cost([point for point in self.survey if point.contender])
+        return sorted((p for p in self.survey if p.on_front), key=lambda point: point.cost_share)
 
     @property
     def fixed(self) -> list[Surveyed]:
-        """The surveyed plans without exits."""
-        return [point for point in self.survey if point.fixed]
+        """The surveyed plans without exits, cheapest first."""
+        return sorted((p for p in self.survey if p.fixed), key=lambda point: point.cost_share)
 
 
-def served(state: State) -> Form | None:
+def served(state: State, epsilon: float) -> Candidate | None:
     """Which form is served: the one rule, which every step and the saved model follow.
 
-    - If no surveyed plan is cheaper than the dense model, nothing is chosen. Then no form of slim
-      is served, and the dense model is kept.
-    - Without fine-tuning, the adaptive model serves the chosen plan.
-    - With fine-tuning, two forms compete: the last plan that was fine-tuned at fixed width, and the
-      last fixed plan that was distilled alone, if there is one. Earlier ones were not good enough.
-      The form that keeps the floor wins. If both or neither keep it, the one with the better score
-      wins, then the cheaper one, then the fine-tuned one. Both keep the limit of their FLOPs, so
-      speed does not decide.
-    - If neither keeps the floor, that form is still saved and measured, but ``good`` is False:
-      nothing qualifies, and page and card say to keep the dense model.
-    - Once calibrated, the form has the calibrated threshold.
+    - It is the point of the certified frontier for ``epsilon``: of all forms that are certified to
+      change at most that share of the dense model's answers, the fastest on the choosing texts.
+      Dense forms in every engine and precision are among them.
+    - If none is certified, or none is faster, the dense model in float32 is served, in its fastest
+      engine. It needs no certificate.
 
-    Also None before the steps that decide have ended.
+    None before the frontier is certified.
     """
-    chosen = state.chosen
-    if chosen is None or (state.fine_tunes and not state.fine_tuned):
+    point = next((point for point in state.points if point.epsilon == epsilon), None)
+    if point is None:
         return None
-    if state.fine_tunes:
-        last = [*state.fine_tuned[-1:], *state.alone[-1:]]
-        form = max(last, key=lambda form: (form.good, form.score, -form.cost_share))
-    else:
-        cost, score = chosen.cost_share, chosen.score or 0.0
-        form = Form(ADAPTIVE, ADAPTIVE, chosen.plan, cost, cost, score, chosen.good)
-    if state.threshold is None:
-        return form
-    return replace(form, plan=replace(form.plan, threshold=state.threshold))
+    dense = max(
+        (t for t in state.candidates if t.candidate.key == t.candidate and is_reference(t)),
+        key=lambda timed: timed.speed,
+    )
+    if point.candidate is None or point.speed <= dense.speed:
+        return dense.candidate
+    return point.candidate
+
+
+def is_reference(timed: Timed) -> bool:
+    """Whether a form is the dense model in float32, whose answers are the reference."""
+    return timed.candidate.model == "dense" and timed.candidate.precision == "float32"
 
 
 def read_state(folder: Path) -> State:
@@ -160,10 +118,6 @@ def read_state(folder: Path) -> State:
 def write_state(folder: Path, state: State) -> None:
     """Replace the state of the run in a folder, in one step."""
     write_atomically(folder / FILE, json.dumps(asdict(state), allow_nan=False) + "\n")
-
-
-def _by_cost(points: Sequence[Surveyed]) -> list[Surveyed]:
-    return sorted(points, key=lambda point: point.cost_share)
 
 
 def _decoded(kind: Any, value: Any) -> Any:

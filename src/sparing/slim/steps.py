@@ -13,18 +13,25 @@ from torch import Tensor
 
 from sparing.core.errors import UsageError
 from sparing.core.record import Label, Record
+from sparing.layers.plan import Plan
 from sparing.measure.inputs import InputTimes, speed_up, time_inputs
-from sparing.slim.engines import Engines, Runs
-from sparing.slim.models import Models, halves, inputs_of
+from sparing.slim.engines import BothForms, Engines, Runs
+from sparing.slim.evidence.candidates import DENSE as DENSE
+from sparing.slim.evidence.candidates import OURS as OURS
+from sparing.slim.evidence.candidates import Candidate
+from sparing.slim.evidence.certified import EPSILONS
+from sparing.slim.models import Models, held_out_parts, inputs_of
 from sparing.slim.options import Options
 from sparing.slim.search.exits import dense_flops
 from sparing.slim.search.resampling import good_enough, score_difference
-from sparing.slim.state import Form, State, read_state, served, write_state
+from sparing.slim.state import State, read_state, served, write_state
+from sparing.slim.texts import AGREEMENT
 from sparing.tasks import Examples, Task
 from sparing.tasks.shared.scores import metric
 from sparing.transfer.adaptive import AdaptiveClassifier, adapt
 
-DENSE, OURS, STATIC = "dense", "slim", "static"
+STATIC = "static"
+BLOCK = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +44,7 @@ class Steps:
 
     @property
     def task(self) -> Task:
-        """The task."""
+        """The task; of texts without labels, with the dense model's answers as labels."""
         return self.models.task
 
     @property
@@ -49,30 +56,49 @@ class Steps:
         """Add a step's results to the state; each step calls it once, at its end."""
         write_state(self.models.folder, replace(self.state, **results))
 
-    def served(self, *, calibrated: bool = True) -> Form:
-        """The form that is served; raises ``UsageError`` if an earlier step has failed.
+    @property
+    def epsilon(self) -> float:
+        """The share of changed answers that the served form is certified for."""
+        return self.options.changed
 
-        Without ``calibrated`` it is the form before its threshold was calibrated.
-        """
-        state = self.state
-        form = served(state if calibrated else replace(state, threshold=None))
-        if form is None or (calibrated and state.threshold is None):
-            raise UsageError("no calibrated plan is served yet: an earlier step has failed")
+    @property
+    def epsilons(self) -> tuple[float, ...]:
+        """The shares of the frontier: the one that was asked for, or the five of the frontier."""
+        return (self.epsilon,) if self.options.agree else EPSILONS
+
+    def served(self) -> Candidate:
+        """The form that is served; raises ``UsageError`` if an earlier step has failed."""
+        form = served(self.state, self.epsilon)
+        if form is None:
+            raise UsageError("no form is certified yet: an earlier step has failed")
         return form
 
+    def plan(self) -> Plan:
+        """The plan that was cut out, with its exits; raises ``UsageError`` before that."""
+        return self.model().plan
+
     def model(self) -> AdaptiveClassifier:
-        """The model that is served."""
-        return self.models.opened(self.served(calibrated=False).folder)
+        """The model that was cut out and fine-tuned at its width."""
+        folder = self.state.folder
+        if not folder:
+            raise UsageError("no plan is cut out yet: an earlier step has failed")
+        return self.models.opened(folder)
 
     def static(self) -> AdaptiveClassifier | None:
         """The static pruned model that is timed as a control, if there is one."""
         folder = self.state.static
         return self.models.opened(folder) if folder else None
 
+    def forms(self) -> BothForms:
+        """The dense model and slim's in every engine and precision."""
+        dense, model = self.engines.dense(self.models.baseline()), self.model()
+        slim = self.engines.ours(model, model.plan, "slim")
+        return BothForms(dense, slim, self.engines.thread_count, self.engines.longest)
+
     @cached_property
     def parts(self) -> tuple[Examples, Examples]:
-        """The held-out split, halved: to choose on, to calibrate on."""
-        return halves(self.task.split(self.models.choose_on))
+        """The examples to choose on and those to calibrate on."""
+        return held_out_parts(self.task, self.models.choose_on)
 
     @cached_property
     def timed(self) -> Examples:
@@ -84,10 +110,7 @@ class Steps:
 
     @cached_property
     def dense_flops(self) -> float:
-        """The mean FLOPs of the dense model for the inputs that plans are chosen on.
-
-        The adaptive model has fewer if its heads were narrowed, so it is not used here.
-        """
+        """The mean FLOPs of the dense model for the inputs that plans are chosen on."""
         return float(dense_flops(adapt(self.models.dense()), self.parts[0]).mean())
 
     @cached_property
@@ -95,15 +118,20 @@ class Steps:
         """The answers of the dense baseline to the inputs that plans are chosen on."""
         return all_logits(self, self.parts[0], self.models.baseline())
 
+    @cached_property
+    def calibration_logits(self) -> Tensor:
+        """The answers of the dense baseline to the inputs that forms are certified on."""
+        return all_logits(self, self.parts[1], self.models.baseline())
+
     def keeps_floor(self, logits: Tensor) -> bool:
-        """Whether these answers to the inputs that plans are chosen on keep the floor there."""
+        """Whether these answers to the choosing inputs keep the floor of the score there.
+
+        Always, if the score is the agreement with the dense model: that is certified.
+        """
+        if self.task.metric == AGREEMENT:
+            return True
         labels, floor = self.parts[0].labels, self.options.floor
         return good_enough(self.task.metric, logits, self.dense_logits, labels, floor)[2]
-
-    def dense_runs(self) -> Runs:
-        """The dense baseline in every engine, by variant and engine."""
-        runs = self.engines.dense(self.models.baseline())
-        return {f"{DENSE} {engine}": run for engine, run in runs.items()}
 
     def time(
         self, runs: Runs, examples: Examples, batch: int, rounds: int
@@ -112,7 +140,8 @@ class Steps:
         batches = inputs_of(self.task, examples, batch)
         random.Random(0).shuffle(batches)
         inputs = [inputs for _, inputs in batches]
-        times = time_inputs(runs, inputs, rounds=rounds, threads=self.engines.thread_count)
+        threads = self.engines.thread_count
+        times = time_inputs(runs, inputs, rounds=rounds, threads=threads, block=BLOCK)
         return times, {name: _in_order(batches, taken, examples) for name, taken in times.items()}
 
 

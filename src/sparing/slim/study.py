@@ -7,7 +7,7 @@ of the fastest dense form, at a loss of at most half a point.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -25,26 +25,19 @@ from sparing.experiment.records import RecordTable
 from sparing.experiment.run import Cell, Failure, Run
 from sparing.experiment.study import base_config, plain
 from sparing.measure.calibration import examples_needed
-from sparing.slim.choices import kept_share
-from sparing.slim.engines import Engines, has_onnx
-from sparing.slim.int8 import int8_cells
-from sparing.slim.memory import memory_of
-from sparing.slim.models import Models, recipes
+from sparing.slim.engines import Engines
+from sparing.slim.evidence.certify import answer_forms, certify, time_candidates
+from sparing.slim.evidence.kept import FORM, kept_share
+from sparing.slim.evidence.memory import memory_of
+from sparing.slim.evidence.verify import answer_all, early_exits, score_baseline, verify_forms
+from sparing.slim.models import Models, held_out_parts, recipes
 from sparing.slim.options import BUDGETS as BUDGETS
 from sparing.slim.options import Options, with_fewer
 from sparing.slim.saving import refuse_model_folder, save
 from sparing.slim.search.choose import choose_plan, survey_plans
-from sparing.slim.search.fine_tune import fine_tune
+from sparing.slim.search.fixed_width import fine_tune, train_static
 from sparing.slim.steps import DENSE, OURS, Steps
-from sparing.slim.verify import (
-    answer_all,
-    calibrate_plan,
-    early_exits,
-    measure_front,
-    score_baseline,
-    train_static,
-    verify_plan,
-)
+from sparing.slim.texts import answer_splits, texts_task
 from sparing.tasks import Task
 from sparing.tasks.shared.unlabelled import with_unlabelled
 from sparing.train import TrainResult
@@ -79,12 +72,7 @@ def _begun(options: Options, folder: Path, data: Path | None) -> tuple[dict[str,
     refuse_model_folder(options.model, folder)
     require_openable_model(options.model)
     refuse_others(options.model)
-    task, resolved = load_for(options.task, options.task_options, options.model, data)
-    if task.answer != "class":
-        answer = "a number" if task.answer == "number" else "a segment of its text"
-        raise UsageError(
-            f"task {task.name} has {answer} as its answer; slim needs a task with classes"
-        )
+    task, resolved = _task_of(options, data)
     task = with_fewer(task, options.train_tokens)
     _require_held_out(task, options)
     identity = {**asdict(options), "task_options": resolved}
@@ -95,10 +83,32 @@ def _begun(options: Options, folder: Path, data: Path | None) -> tuple[dict[str,
     return config, steps
 
 
+def _task_of(options: Options, data: Path | None) -> tuple[Task, Mapping[str, Any]]:
+    """The task, or your texts as one, and the options that it was read with."""
+    if options.texts:
+        task = texts_task(
+            options.texts,
+            options.model,
+            options=options.task_options,
+            seed=options.seed,
+            hold_out=options.hold_out,
+            changed=options.changed,
+            delta=options.delta,
+        )
+        return task, options.task_options
+    task, resolved = load_for(options.task, options.task_options, options.model, data)
+    if task.answer != "class":
+        answer = "a number" if task.answer == "number" else "a segment of its text"
+        raise UsageError(
+            f"task {task.name} has {answer} as its answer; slim needs a task with classes"
+        )
+    return task, resolved
+
+
 def steps_of(options: Options, task: Task, folder: Path, data: Path | None = None) -> Steps:
     """The steps of a run in this folder."""
     dense, ours = recipes(
-        options.task,
+        "text" if options.texts else options.task,
         options.model,
         options.dense_epochs,
         options.epochs,
@@ -108,19 +118,18 @@ def steps_of(options: Options, task: Task, folder: Path, data: Path | None = Non
     dense, ours = (replace(recipe, precision=options.precision) for recipe in (dense, ours))
     models = Models(
         source=options.model,
-        task=task,
+        given=task,
         folder=folder,
         dense_recipe=dense,
         recipe=ours,
         draw=options.draw(task),
         seed=options.seed,
-        head_dims=options.head_dims,
         choose_on=options.choose_on,
         attention_dropout=options.attention_dropout,
         fixed_width_epochs=options.fixed_width_epochs,
         taught=_taught(options, task, data),
     )
-    engines = Engines(task, folder / "engines", options.thread_count, options.compiled)
+    engines = Engines(task, folder / "engines", options.thread_count)
     return Steps(models, engines, options)
 
 
@@ -136,17 +145,37 @@ def _cells_of(steps: Steps, options: Options) -> list[Cell]:
     def trained(train: Callable[[], TrainResult | None], arm: str) -> Callable[[], list[Record]]:
         return lambda: _training_records(train(), arm)
 
-    longer = Cell("dense-continued", trained(models.continue_dense, "dense continued"), weight=6.0)
+    verify = {batch: partial(verify_forms, steps, batch) for batch in options.batches}
+    memory = partial(memory_of, steps, max(options.batches))
+    static = Cell("static", partial(train_static, steps), weight=8.0)
     cells = [
         Cell("dense", trained(models.train_dense, DENSE), weight=6.0),
-        *([longer] if options.continue_dense else []),
+        *([Cell("dense-answers", partial(dense_answers, steps))] if models.labelless else []),
         Cell("distil", trained(models.train_adaptive, OURS), weight=10.0),
         Cell("baseline", partial(score_baseline, steps)),
         Cell("survey", partial(survey_plans, steps)),
         Cell("choose", partial(choose_plan, steps)),
-        *_later_cells(steps, options),
+        Cell("fixed-width", partial(fine_tune, steps), weight=8.0),
+        Cell("forms", partial(answer_forms, steps), weight=2.0),
+        Cell("candidates", partial(time_candidates, steps), weight=2.0),
+        Cell("certify", partial(certify, steps)),
+        *([static] if options.static_control else []),
+        *(Cell(f"verify/batch-{batch}", work) for batch, work in verify.items()),
+        Cell("exits", partial(early_exits, steps)),
+        Cell("answers", partial(answer_all, steps)),
+        *([Cell("memory", memory)] if options.memory else []),
     ]
     return weighted(cells, _expected(steps, options))
+
+
+def dense_answers(steps: Steps) -> list[Record]:
+    """The dense model answers all texts, in place of labels."""
+    models = steps.models
+    shares = answer_splits(models.dense(), models.given, models.folder)
+    return [
+        Record("dense_answers", share, "share", "measured", {"class": name, "split": "test"})
+        for name, share in shares.items()
+    ]
 
 
 def _expected(steps: Steps, options: Options) -> Seconds:
@@ -156,35 +185,15 @@ def _expected(steps: Steps, options: Options) -> Seconds:
         "dense": 0 if models.fine_tuned else models.dense_recipe.epochs,
         "distil": models.recipe.epochs,
         "fixed-width": models.fixed_width_epochs,
-        "int8": options.int8_epochs,
     }
+    given = models.given
     return of_slim(
         models.shape,
-        steps.task,
+        given,
         epochs=epochs,
-        timed=min(options.timed_examples, len(steps.task.test)),
-        plans=len(options.variants(steps.task)),
-        front=options.front_plans,
+        timed=min(options.timed_examples, len(given.test)),
+        plans=len(options.variants(given)),
     )
-
-
-def _later_cells(steps: Steps, options: Options) -> list[Cell]:
-    """The cells after the choice of a plan."""
-    verify = {batch: partial(verify_plan, steps, batch) for batch in options.batches}
-    memory = partial(memory_of, steps, max(options.batches))
-    fixed_width = Cell("fixed-width", partial(fine_tune, steps), weight=2.0)
-    static = Cell("static", partial(train_static, steps), weight=8.0)
-    return [
-        *([fixed_width] if options.fixed_width_epochs else []),
-        Cell("calibrate", partial(calibrate_plan, steps)),
-        *([static] if options.static_control else []),
-        *(Cell(f"verify/batch-{batch}", work) for batch, work in verify.items()),
-        Cell("exits", partial(early_exits, steps)),
-        *([Cell("front", partial(measure_front, steps))] if options.front_plans else []),
-        *(int8_cells(steps) if options.int8 and has_onnx() else []),
-        Cell("answers", partial(answer_all, steps)),
-        *([Cell("memory", memory)] if options.memory else []),
-    ]
 
 
 def _require_held_out(task: Task, options: Options) -> None:
@@ -194,14 +203,14 @@ def _require_held_out(task: Task, options: Options) -> None:
             f"choose_on={options.choose_on!r}: plans must be chosen on rows that are neither "
             "trained on nor tested on, such as validation"
         )
-    held = len(task.split(options.choose_on))
-    if held < 4:
+    choose, calibrate = map(len, held_out_parts(task, options.choose_on))
+    if min(choose, calibrate) < 2:
         raise UsageError(f"task {task.name} has too few examples to choose a plan on")
-    if options.epsilon and held // 2 < examples_needed(options.epsilon, options.delta):
+    needed = examples_needed(options.changed, options.delta)
+    if calibrate < needed and options.agree:
         raise UsageError(
-            f"epsilon={options.epsilon:g} cannot be guaranteed: it needs at least "
-            f"{examples_needed(options.epsilon, options.delta)} rows to calibrate on, and half of "
-            f"{options.choose_on} is {held // 2}"
+            f"an agreement of {options.agree:g} cannot be certified: it needs at least {needed:,} "
+            f"examples to calibrate on, and there are {calibrate:,}"
         )
 
 
@@ -215,46 +224,58 @@ def _training_records(result: TrainResult | None, arm: str) -> list[Record]:
 
 
 def claims_of(options: Options) -> list[Claim]:
-    """Fast enough at the first batch size, and good enough by the one-sided 95 % bound.
+    """Fast enough at the first batch size, certified agreement, and the score where there is one.
 
-    Both must hold, so each is decided alone.
+    All must hold, so each is decided alone.
     """
     batch = options.batches[0]
-    speed = f"speed over the fastest dense form, batch {batch}"
-    return [
+    speed = f"speed over the best dense form, batch {batch}"
+    listed = [
         Claim(speed, partial(_speed, batch), options.speed, "ratio"),
-        Claim("share of the dense score kept", partial(_kept, batch), options.floor, "share"),
+        Claim("answers of the dense model kept", _agreement, 1 - options.changed, "share"),
     ]
-
-
-def _fastest(batch: int, records: RecordTable) -> Record | None:
-    speeds = records.all("speed_up", arm=OURS, batch=batch)
-    return max(speeds, key=lambda record: float(record.value or 0.0), default=None)
+    if not options.texts:
+        kept = Claim("share of the dense score kept", _kept, options.floor, "share")
+        listed.append(kept)
+    return listed
 
 
 def _speed(batch: int, records: RecordTable, confidence: float) -> Estimate | None:
-    """The fastest engine's speed over the fastest dense form."""
-    fastest = _fastest(batch, records)
-    if fastest is None:
+    """The served form's speed over the fastest dense form that keeps as much."""
+    speed = records.find("served_speed_up", batch=batch)
+    return None if speed is None else of_record(speed, confidence, records, "log", of_seeds=False)
+
+
+def _agreement(records: RecordTable, confidence: float) -> Estimate | None:
+    """The share of calibration answers that stay; its lower end is the certified one."""
+    seen = records.find("disagreement")
+    if seen is None:
         return None
-    return of_record(fastest, confidence, records, "log", of_seeds=False)
+    kept = 1 - float(seen.value or 0.0)
+    certified = 1.0 if seen.labels["reference"] else 1 - float(str(seen.labels["epsilon"]))
+    return Estimate(kept, (min(certified, kept), 1.0))
 
 
-def _kept(batch: int, records: RecordTable, confidence: float) -> Estimate | None:
+def _kept(records: RecordTable, confidence: float) -> Estimate | None:
     """The share of the dense score kept on the whole test split; its interval is 90 %."""
-    return None if _fastest(batch, records) is None else kept_share(records, OURS)
+    seen = records.find("disagreement")
+    if seen is None:
+        return None
+    form = {name: seen.labels[name] for name in FORM}
+    return kept_share(records, form)
 
 
 def _described(options: Options, steps: Steps, folder: Path) -> dict[str, Any]:
     """Task, model and machine settings for the page."""
-    task, taught = steps.task, steps.models.taught
+    task, taught, labelless = steps.models.given, steps.models.taught, steps.models.labelless
+    forms = steps.engines.installed()
     return {
         "name": folder.name,
         "task": {
             "name": task.name,
             "kind": task.kind,
             "metric": task.metric,
-            "chance": task.chance,
+            "chance": None if labelless else task.chance,
             "classes": task.classes,
             "licence": task.licence,
             "source": task.source,
@@ -267,5 +288,5 @@ def _described(options: Options, steps: Steps, folder: Path) -> dict[str, Any]:
         "arms": [DENSE, OURS],
         "baseline": DENSE,
         "threads": options.thread_count,
-        "onnxruntime": has_onnx(),
+        "forms": forms,
     }

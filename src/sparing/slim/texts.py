@@ -47,9 +47,7 @@ def texts_task(
         read = read_texts(texts, **options)
     except TypeError as error:
         raise UsageError(f"task_options: {error}") from error
-    parts = parts_of(
-        read, seed=seed, hold_out=hold_out, needed=examples_needed(changed, delta)
-    )
+    parts = parts_of(read, seed=seed, hold_out=hold_out, needed=examples_needed(changed, delta))
     task = task_of_texts(parts, model)
     return task if labelled(task) else replace(task, metric=AGREEMENT, metrics=(AGREEMENT,))
 

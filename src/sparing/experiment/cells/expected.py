@@ -64,33 +64,29 @@ def of_compare(
     return seconds
 
 
-def of_slim(
-    shape: Shape, task: Task, *, epochs: dict[str, int], timed: int, plans: int, front: int
-) -> Seconds:
+def of_slim(shape: Shape, task: Task, *, epochs: dict[str, int], timed: int, plans: int) -> Seconds:
     """Seconds of the steps of ``slim``; ``epochs`` are by part, such as ``distil``."""
     train, held, test = (split_seconds(shape, task, s) for s in ("train", "validation", "test"))
     per_input = test / max(1, len(task.test))
-    timing = 3 * timed * per_input + 2 * EXPORT_S
+    forms = 12  # of both models, in all engines and precisions
+    timing = forms * (EXPORT_S / 2 + 3 * timed * per_input / 2)
     step = FORWARD_AND_BACK * train
     followed = step + train  # the teacher's pass besides
     table = {
         "dense": epochs["dense"] * step + 1.0,
-        "dense-continued": (epochs["distil"] + epochs["fixed-width"]) * step,
+        "dense-answers": train + held + test,
         "distil": epochs["distil"] * followed + 2.0,
         "baseline": held,
         "survey": plans * held + 2.0,
         "choose": 4 * (EXPORT_S + 60 * 3 * per_input),
-        "fixed-width": 2 * epochs["fixed-width"] * followed + held,
-        "calibrate": held,
+        "fixed-width": epochs["fixed-width"] * followed + held,
+        "forms": forms * (EXPORT_S + held / 2),
+        "candidates": 2 * forms * (EXPORT_S / 2 + 120 * 3 * per_input / 3),
         "static": (epochs["distil"] + epochs["fixed-width"]) * followed,
         "verify": timing,
         "exits": test,
-        "front": front * (EXPORT_S + timing),
-        "answers": 4 * test + 2 * EXPORT_S,
-        "memory": 6 * PROCESS_S,
-        "int8/train-slim": epochs["int8"] * followed,
-        "int8/train-dense": epochs["int8"] * followed,
-        "int8": 10 * (EXPORT_S + held / 2) + timing,
+        "answers": forms * (EXPORT_S / 2 + test / 2),
+        "memory": forms * PROCESS_S,
     }
 
     def seconds(key: str) -> float:

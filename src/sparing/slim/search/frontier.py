@@ -7,8 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from torch import Tensor
+
 from sparing.core.record import Label, Record
 from sparing.layers.plan import Plan, narrowed, narrowing
+from sparing.slim.search.divergence import divergence
 from sparing.slim.search.exits import (
     THRESHOLDS,
     Decision,
@@ -23,8 +26,6 @@ from sparing.tasks import Examples, Task
 from sparing.transfer.adaptive import AdaptiveClassifier
 
 Kind = Literal["exits", "depth", "random"]
-# Plans of at least this share of another's FLOPs are near it.
-NEAR = 0.8
 NARROW_ABOVE = (0.6, 0.8, 0.9, 0.95, 0.99)
 
 
@@ -61,6 +62,8 @@ class Variant:
 class Point:
     """One plan on held-out data: its score, and its FLOPs as a share of the dense model's.
 
+    ``divergence`` is the mean KL divergence of its answers from the dense model's, in nats, and
+    ``changed`` the share of answers with another class.
     ``kind`` is "exits" if sure inputs exit or continue narrower, and "depth" if all exit after one
     layer. "random" is the control: the same exit rates, on inputs sampled at random.
     """
@@ -71,6 +74,8 @@ class Point:
     score: float
     cost_share: float
     layers: float
+    divergence: float
+    changed: float
 
     def record(self, on_front: bool) -> Record:
         """The point as a record of the study."""
@@ -83,6 +88,8 @@ class Point:
             "threshold": self.plan.threshold,
             "cost_share": self.cost_share,
             "mean_layers": self.layers,
+            "divergence": self.divergence,
+            "changed": self.changed,
             "on_front": on_front,
             "plan": json.dumps(self.plan.to_dict()),
         }
@@ -100,21 +107,25 @@ def survey(
     task: Task,
     examples: Examples,
     variants: Sequence[Variant],
+    reference: Tensor,
     whole: float | None = None,
 ) -> Iterator[tuple[Variant, Outcomes, list[Point]]]:
     """Run every variant once over held-out examples and evaluate all depths and thresholds.
 
-    ``whole`` is the dense model's mean FLOPs on them, by default those of this model.
+    ``reference`` are the dense model's answers to them, and ``whole`` its mean FLOPs, by default
+    those of this model.
     """
     if whole is None:
         whole = float(dense_flops(model, examples).mean())
     for variant in variants:
         seen = outcomes(model, task, examples, variant.plan(model))
-        yield variant, seen, points_of(task, variant, seen, whole)
+        yield variant, seen, points_of(task, variant, seen, whole, reference)
 
 
-def points_of(task: Task, variant: Variant, seen: Outcomes, whole: float) -> list[Point]:
-    """All plans of one variant; ``whole`` is the dense model's mean FLOPs."""
+def points_of(
+    task: Task, variant: Variant, seen: Outcomes, whole: float, reference: Tensor
+) -> list[Point]:
+    """All plans of one variant; ``whole`` and ``reference`` as in ``survey``."""
     end, sure = seen.plan.layers, seen.plan.narrow_after
     points = []
     for depth in seen.exits:
@@ -122,24 +133,26 @@ def points_of(task: Task, variant: Variant, seen: Outcomes, whole: float) -> lis
         for above in NARROW_ABOVE if 0 < sure < depth else (None,):
             decision = decide(seen, layers=depth, narrow_above=above)
             kind: Kind = "exits" if decision.plan.narrows else "depth"
-            points.append(_point(task, kind, variant, seen, decision, whole))
+            points.append(_point(task, kind, variant, seen, decision, (whole, reference)))
     for depth in [exit_ for exit_ in seen.exits if exit_ >= end - 1]:
         for first in [exit_ for exit_ in seen.exits if exit_ < depth]:
             for above in NARROW_ABOVE if 0 < sure < depth else (None,):
                 for threshold in THRESHOLDS:
                     decision = decide(seen, threshold, first, depth, above)
-                    points.append(_point(task, "exits", variant, seen, decision, whole))
+                    points.append(
+                        _point(task, "exits", variant, seen, decision, (whole, reference))
+                    )
     return points
 
 
 def random_control(
-    task: Task, seen: Outcomes, point: Point, whole: float, draws: int = 20
+    task: Task, seen: Outcomes, point: Point, whole: float, reference: Tensor, draws: int = 20
 ) -> Point:
     """The mean over draws of random exits with the exit rates of the point."""
     decision = decided(seen, point)
     drawn = [left_at_random(seen, decision, seed) for seed in range(draws)]
     mean = sum(score(task, draw, seen.labels) for draw in drawn) / draws
-    control = _point(task, "random", point.variant, seen, drawn[0], whole)
+    control = _point(task, "random", point.variant, seen, drawn[0], (whole, reference))
     return replace(control, score=mean)
 
 
@@ -159,26 +172,16 @@ def best(points: Sequence[Point]) -> list[Point]:
     return front
 
 
-def contenders(points: Sequence[Point]) -> list[Point]:
-    """The points that no slightly cheaper one equals or beats in score, cheapest first.
-
-    They include those of ``best``, and expensive ones that a much cheaper one beats. On few inputs
-    such a lead may be chance, and larger plans gain more from fine-tuning.
-    """
-    ordered = sorted(points, key=lambda other: (other.cost_share, -other.score))
-    leading: list[Point] = []
-    for number, point in enumerate(ordered):
-        cheaper = (
-            other for other in ordered[:number] if other.cost_share >= NEAR * point.cost_share
-        )
-        if all(other.score < point.score for other in cheaper):
-            leading.append(point)
-    return leading
-
-
 def _point(
-    task: Task, kind: Kind, variant: Variant, seen: Outcomes, decision: Decision, whole: float
+    task: Task,
+    kind: Kind,
+    variant: Variant,
+    seen: Outcomes,
+    decision: Decision,
+    dense: tuple[float, Tensor],
 ) -> Point:
+    whole, reference = dense
+    differs = decision.answers != reference.argmax(-1)
     return Point(
         kind=kind,
         variant=variant,
@@ -186,4 +189,6 @@ def _point(
         score=score(task, decision, seen.labels),
         cost_share=float(decision.flops.mean()) / whole,
         layers=float(decision.layers.double().mean()),
+        divergence=divergence(decision.logits, reference),
+        changed=float(differs.double().mean()),
     )

@@ -116,6 +116,8 @@ def _nothing(labels: Labels) -> float:
 
 METRICS: Mapping[str, Metric] = {
     "accuracy": Metric(_accuracy, _most_frequent),
+    # with another model's answers as labels
+    "agreement": Metric(_accuracy, _most_frequent),
     "top5": Metric(_top, _five_most_frequent),
     "f1": Metric(_f1, _always_one),
     "matthews": Metric(_matthews, _nothing),

@@ -1,0 +1,1 @@
+"""All forms answer the same texts; the fastest certified one is served."""

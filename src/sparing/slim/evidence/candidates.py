@@ -1,0 +1,153 @@
+"""The candidates for what is served: a model in an engine and precision, with its exits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sparing.core.record import Label
+from sparing.export.forms import Form
+from sparing.slim.search.exits import THRESHOLDS
+
+DENSE, OURS = "dense", "slim"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to answer a text.
+
+    ``model`` is "dense" or "slim"; engine, precision and settings are those of ``export.forms``. An
+    input exits where its largest class probability is above ``threshold`` (1: never). With
+    ``cascade`` the inputs that never exit are answered by the dense model, in the same engine.
+    """
+
+    model: str
+    engine: str
+    precision: str
+    settings: str = ""
+    threshold: float = 1.0
+    cascade: bool = False
+
+    @property
+    def key(self) -> Candidate:
+        """The same form without exits: candidates of one key share their answers."""
+        return replace(self, threshold=1.0, cascade=False)
+
+    @property
+    def labels(self) -> dict[str, Label]:
+        """For records."""
+        return {
+            "arm": self.model,
+            "engine": self.engine,
+            "precision": self.precision,
+            "settings": self.settings,
+            "threshold": self.threshold,
+            "cascade": self.cascade,
+        }
+
+    def __str__(self) -> str:
+        parts = [f"{self.model}, {self.engine} {self.precision}"]
+        parts += [f"exits above {self.threshold:g}"] if self.threshold < 1 else []
+        return ", ".join(parts + (["then dense"] if self.cascade else []))
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A candidate with its measurements on the choosing texts.
+
+    ``changed`` is the share of texts that it answers otherwise than the dense model, ``divergence``
+    the mean KL divergence from it, in nats. ``speed`` is over the fastest dense form in float32.
+    ``good`` says that its score keeps the floor there, where texts have labels.
+    """
+
+    candidate: Candidate
+    changed: float
+    divergence: float
+    good: bool
+    speed: float
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of the frontier: a candidate that changes at most ``epsilon`` of the answers.
+
+    ``changed`` of ``count`` calibration answers differ. ``candidate`` is None where no form but the
+    dense model in float32 is certified.
+    """
+
+    epsilon: float
+    candidate: Candidate | None
+    speed: float
+    changed: int
+    count: int
+
+
+def key_of(model: str, form: Form) -> Candidate:
+    """The candidate of a form without exits."""
+    return Candidate(model, form.engine, form.precision, form.settings)
+
+
+def answers_at(
+    logits: Float[Tensor, "texts exits classes"], threshold: float, *, cascade: bool
+) -> tuple[Float[Tensor, "texts classes"], Int[Tensor, " texts"]]:
+    """The answer of each text and the number of its exit.
+
+    ``logits`` are those after every segment; of slim the last one is the dense model's, which is
+    used with ``cascade`` alone.
+    """
+    used = logits if cascade or logits.shape[1] == 1 else logits[:, :-1]
+    sure = used.softmax(-1).amax(-1) > threshold
+    sure[:, -1] = True
+    exits = sure.int().argmax(1)
+    return used.gather(1, exits[:, None, None].expand(-1, 1, used.shape[2]))[:, 0], exits
+
+
+def changed_by(
+    candidate: Candidate,
+    logits: Float[Tensor, "texts exits classes"],
+    reference: Float[Tensor, "texts classes"],
+) -> NDArray[np.bool_]:
+    """Which texts a candidate answers otherwise than the reference."""
+    answers, _ = answers_at(logits, candidate.threshold, cascade=candidate.cascade)
+    differs: NDArray[np.bool_] = (answers.argmax(-1) != reference.argmax(-1)).numpy()
+    return differs
+
+
+def candidates_of(
+    key: Candidate,
+    logits: Float[Tensor, "texts exits classes"],
+    reference: Float[Tensor, "texts classes"],
+    epsilons: Sequence[float],
+) -> list[Candidate]:
+    """The candidates of one form: without exits, and the boldest threshold for each share.
+
+    For every epsilon, with and without the dense model at the end, it is the lowest threshold that
+    changes at most that share of the choosing texts. A form of one segment has no exits.
+    """
+    listed = [key]
+    if key.model == DENSE:
+        return listed
+    for cascade in (False, True):
+        if not cascade and logits.shape[1] == 2:
+            continue
+        tried = [replace(key, threshold=t, cascade=cascade) for t in THRESHOLDS]
+        shares = [float(changed_by(one, logits, reference).mean()) for one in tried]
+        for epsilon in epsilons:
+            fits = [one for one, share in zip(tried, shares, strict=True) if share <= epsilon]
+            listed += fits[:1]
+    return list(dict.fromkeys(listed))
+
+
+def losses(
+    candidates: Sequence[Candidate],
+    logits: Mapping[Candidate, Float[Tensor, "texts exits classes"]],
+    reference: Float[Tensor, "texts classes"],
+) -> NDArray[np.float64]:
+    """1 where a candidate changes a text's answer, as (texts, candidates)."""
+    columns = [changed_by(one, logits[one.key], reference) for one in candidates]
+    return np.stack(columns, axis=1).astype(np.float64)

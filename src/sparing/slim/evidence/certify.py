@@ -1,0 +1,181 @@
+"""All forms answer the choosing and the calibration texts, are timed, and are certified."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from sparing.core.errors import DataError
+from sparing.core.record import Label, Record
+from sparing.experiment.run import save_tensors
+from sparing.measure.calibration import upper_bound
+from sparing.measure.inputs import fastest, speed_up, time_inputs
+from sparing.slim.engines import BothForms
+from sparing.slim.evidence.candidates import (
+    DENSE,
+    OURS,
+    Candidate,
+    Point,
+    Timed,
+    answers_at,
+    candidates_of,
+    losses,
+)
+from sparing.slim.evidence.certified import certified_frontier
+from sparing.slim.models import inputs_of
+from sparing.slim.search.choose import sample
+from sparing.slim.search.divergence import divergence
+from sparing.slim.state import is_reference
+from sparing.slim.steps import Steps
+from sparing.tasks import Examples
+
+FILE = "form-answers.safetensors"
+PARTS = ("choose", "calibrate")
+# Texts that candidates are timed on, and how many in a row each of them runs.
+SAMPLE, BLOCK, ROUNDS = 120, 12, 3
+Logits = Mapping[Candidate, Tensor]
+
+
+def answer_forms(steps: Steps) -> list[Record]:
+    """Every form's answers to the texts to choose and to calibrate on, one text at a time.
+
+    INT8 scales that a whole batch shares would make an answer depend on its neighbours.
+    """
+    both, stored, records = steps.forms(), {}, []
+    for key in both.keys:
+        chain = both.chain(key, cascade=key.model == OURS)
+        for part, examples in zip(PARTS, steps.parts, strict=True):
+            stored[_name(key, part)] = torch.cat(
+                [chain.every_exit(inputs) for _, inputs in _one_by_one(steps, examples)]
+            )
+        if not stored[_name(key, "choose")].isfinite().all():
+            raise DataError(f"{key} gives answers that are not finite numbers")
+        records.append(Record("form_segments", len(chain), "segments", "modelled", key.labels))
+    save_tensors(steps.models.folder / FILE, stored)
+    return records
+
+
+def time_candidates(steps: Steps) -> list[Record]:
+    """Choose thresholds for every form, and time all candidates on the same choosing texts."""
+    both = steps.forms()
+    logits, dense = answers_of(steps, both, "choose"), steps.dense_logits
+    listed = [
+        one for key in both.keys for one in candidates_of(key, logits[key], dense, steps.epsilons)
+    ]
+    speeds = _speeds(steps, both, listed)
+    timed = [_timed(steps, one, logits[one.key], speeds[one]) for one in listed]
+    steps.keep(candidates=tuple(timed))
+    return [_candidate_record(one, len(steps.parts[0])) for one in timed]
+
+
+def certify(steps: Steps) -> list[Record]:
+    """Certify the frontier on the calibration texts, which no training and no choice has seen.
+
+    With ``agree`` it is one point, at the whole level ``delta``. Else its points hold together.
+    Forms that lose more score than the floor allows where plans are chosen do not compete.
+    """
+    state, options = steps.state, steps.options
+    competing = [t for t in state.candidates if t.good and not is_reference(t)]
+    forms = [timed.candidate for timed in competing]
+    both = steps.forms()
+    choose, calibrate = (answers_of(steps, both, part) for part in PARTS)
+    found = certified_frontier(
+        losses(forms, calibrate, steps.calibration_logits),
+        torch.tensor([timed.speed for timed in competing]).numpy(),
+        losses(forms, choose, steps.dense_logits),
+        steps.epsilons,
+        options.delta,
+    )
+    points = [
+        Point(
+            one.epsilon,
+            None if one.form is None else forms[one.form],
+            1.0 if one.speed is None else one.speed,
+            one.changed or 0,
+            one.examples,
+        )
+        for one in found
+    ]
+    steps.keep(points=tuple(points))
+    return [*(_point_record(steps, point) for point in points), *_guarantee(steps)]
+
+
+def answers_of(steps: Steps, both: BothForms, part: str) -> dict[Candidate, Tensor]:
+    """The stored answers of every form to one part, as (texts, exits, classes)."""
+    stored = load_file(steps.models.folder / FILE)
+    return {key: stored[_name(key, part)] for key in both.keys}
+
+
+def _name(key: Candidate, part: str) -> str:
+    return "|".join((part, key.model, key.engine, key.precision, key.settings))
+
+
+def _one_by_one(steps: Steps, examples: Examples) -> list[tuple[list[int], dict[str, Tensor]]]:
+    """The examples in their order, one at a time."""
+    return sorted(inputs_of(steps.task, examples, 1), key=lambda pair: pair[0])
+
+
+def _speeds(steps: Steps, both: BothForms, listed: Sequence[Candidate]) -> dict[Candidate, float]:
+    """Each candidate's speed over the fastest dense form in float32."""
+    chains = {(one.key, one.cascade): None for one in listed}
+    opened = {pair: both.chain(pair[0], cascade=pair[1]) for pair in chains}
+    runs = {str(one): both.run(one, opened[one.key, one.cascade]) for one in listed}
+    inputs = sample(steps, steps.parts[0], SAMPLE)
+    threads = steps.engines.thread_count
+    times = time_inputs(runs, inputs, rounds=ROUNDS, threads=threads, block=BLOCK)
+    exact = [str(o) for o in listed if (o.model, o.precision) == (DENSE, "float32")]
+    baseline = times[fastest(times, exact)]
+    return {one: speed_up(times[str(one)], baseline).value for one in listed}
+
+
+def _timed(steps: Steps, one: Candidate, logits: Tensor, speed: float) -> Timed:
+    answers, _ = answers_at(logits, one.threshold, cascade=one.cascade)
+    reference = steps.dense_logits
+    changed = float((answers.argmax(-1) != reference.argmax(-1)).double().mean())
+    good = steps.keeps_floor(answers)
+    return Timed(one, changed, divergence(answers, reference), good, speed)
+
+
+def _candidate_record(timed: Timed, count: int) -> Record:
+    numbers: dict[str, Label] = {
+        "changed": timed.changed,
+        "divergence": timed.divergence,
+        "good": timed.good,
+    }
+    labels = {**timed.candidate.labels, **numbers}
+    return Record("candidate_speed", timed.speed, "ratio", "measured", labels, count=count)
+
+
+def _point_record(steps: Steps, point: Point) -> Record:
+    """One point of the frontier; without a certified form its value is None."""
+    labels: dict[str, Label] = {
+        "epsilon": point.epsilon,
+        "delta": steps.options.delta,
+        "points": len(steps.epsilons),
+        "changed": point.changed,
+    }
+    if point.candidate is None:
+        return Record("certified_speed", None, "ratio", "measured", labels, count=point.count)
+    labels |= point.candidate.labels
+    return Record("certified_speed", point.speed, "ratio", "measured", labels, count=point.count)
+
+
+def _guarantee(steps: Steps) -> list[Record]:
+    """The served form's changed answers on the calibration texts, and what is promised."""
+    one = steps.served()
+    point = next(p for p in steps.state.points if p.epsilon == steps.epsilon)
+    found = one == point.candidate  # else it is the dense model in float32, the reference itself
+    changed, count = (point.changed if found else 0), point.count
+    alone = upper_bound(changed, count, steps.options.delta)
+    labels: dict[str, Label] = {
+        **one.labels,
+        "epsilon": steps.epsilon,
+        "delta": steps.options.delta,
+        "disagreements": changed,
+        "reference": not found,
+        "bound_alone": alone,
+    }
+    return [Record("disagreement", changed / count, "share", "measured", labels, count=count)]

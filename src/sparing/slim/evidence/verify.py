@@ -1,0 +1,208 @@
+"""The served form, the frontier and every dense form on the test split: time, score, agreement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from sparing.core.record import Label, Record
+from sparing.experiment.owned import ANSWERS
+from sparing.experiment.run import save_tensors
+from sparing.measure.inputs import InputTimes, fastest
+from sparing.slim.engines import BothForms
+from sparing.slim.evidence.candidates import DENSE, OURS, Candidate
+from sparing.slim.search.divergence import divergence
+from sparing.slim.search.exits import decide, outcomes
+from sparing.slim.steps import (
+    STATIC,
+    Steps,
+    gap_record,
+    logits_one_by_one,
+    records_of,
+    speed_record,
+)
+from sparing.tasks.shared.scores import metric
+from sparing.train import evaluate
+
+EXACT = "float32"
+
+
+def score_baseline(steps: Steps) -> list[Record]:
+    """The dense baseline on validation; on test rows it is evaluated beside all other forms."""
+    result = evaluate(steps.models.baseline(), steps.task, "validation")
+    labels: dict[str, Label] = {"arm": DENSE, "split": "validation", "metric": steps.task.metric}
+    return [Record("score", result.score, "score", "measured", labels, count=result.count)]
+
+
+def tested(steps: Steps, both: BothForms) -> list[Candidate]:
+    """The forms that are measured on the test split, without doubles.
+
+    These are every dense form, slim without exits in every engine and precision, the frontier, and
+    the served form.
+    """
+    points = [point.candidate for point in steps.state.points if point.candidate is not None]
+    return list(dict.fromkeys([*both.keys, *points, steps.served()]))
+
+
+def verify_forms(steps: Steps, batch: int) -> list[Record]:
+    """Time and score of all tested forms on the same test inputs, from the same calls."""
+    both, examples = steps.forms(), steps.timed
+    listed = tested(steps, both)
+    opened = {(one.key, one.cascade): both.chain(one.key, cascade=one.cascade) for one in listed}
+    runs = {str(one): both.run(one, opened[one.key, one.cascade]) for one in listed}
+    static = steps.static()
+    alone = []
+    if static is not None:
+        alone = [_static_form(steps.served())]
+        forms = BothForms(
+            both.dense,
+            steps.engines.ours(static, static.plan, STATIC),
+            both.thread_count,
+            both.longest,
+        )
+        runs[STATIC] = forms.run(steps.served().key)
+    times, logits = steps.time(runs, examples, batch, steps.options.rounds)
+    named = {**{one: str(one) for one in listed}, **dict.fromkeys(alone, STATIC)}
+    reference = _fastest_dense(listed, times, EXACT)
+    records: list[Record] = []
+    for one, name in named.items():
+        labels = {**one.labels, "batch": batch}
+        compared = times[reference] if name != reference else None
+        pair = (logits[name], logits[reference])
+        truth = examples.labels
+        records += records_of(steps.task.metric, times[name], compared, pair, truth, labels)
+    records += _beside_dense(steps, listed, times, batch)
+    if alone:
+        records += _beside_static(steps, times, logits, batch)
+    return records
+
+
+def _static_form(served: Candidate) -> Candidate:
+    """The static pruned model runs in the served form's engine and precision."""
+    return Candidate(STATIC, served.engine, served.precision, served.settings)
+
+
+def _fastest_dense(
+    listed: Sequence[Candidate], times: Mapping[str, InputTimes[Any]], precision: str
+) -> str:
+    """The fastest dense form of a precision."""
+    dense = [str(o) for o in listed if (o.model, o.precision) == (DENSE, precision)]
+    return fastest(times, dense)
+
+
+def _beside_dense(
+    steps: Steps, listed: Sequence[Candidate], times: Mapping[str, InputTimes[Any]], batch: int
+) -> list[Record]:
+    """The speed of slim over dense: within each precision, and over the best certified dense form.
+
+    Within a precision each is in its fastest engine, slim without exits or with the served ones.
+    """
+    records = []
+    for precision in dict.fromkeys(one.precision for one in listed):
+        ours = [str(o) for o in listed if (o.model, o.precision) == (OURS, precision)]
+        if not ours or not any(o.model == DENSE and o.precision == precision for o in listed):
+            continue
+        best, dense = fastest(times, ours), _fastest_dense(listed, times, precision)
+        labels: dict[str, Label] = {
+            "arm": OURS,
+            "precision": precision,
+            "form": best,
+            "against": dense,
+            "batch": batch,
+        }
+        records.append(speed_record("class_speed_up", times[best], times[dense], labels))
+    served, dense = str(steps.served()), fastest(times, list(map(str, _safe_dense(steps, listed))))
+    labels = {"form": served, "against": dense, "batch": batch}
+    return [*records, speed_record("served_speed_up", times[served], times[dense], labels)]
+
+
+def _safe_dense(steps: Steps, listed: Sequence[Candidate]) -> list[Candidate]:
+    """The dense forms that keep what the served form keeps: those in float32, and certified ones.
+
+    A dense form counts as certified if it changes no more choosing texts than ``epsilon`` and keeps
+    the floor there: the rule is easier for them than for the served form.
+    """
+    known = {timed.candidate: timed for timed in steps.state.candidates}
+    return [
+        one
+        for one in listed
+        if one.model == DENSE
+        and (one.precision == EXACT or (known[one].good and known[one].changed <= steps.epsilon))
+    ]
+
+
+def _beside_static(
+    steps: Steps, times: Mapping[str, InputTimes[Any]], logits: Mapping[str, Tensor], batch: int
+) -> list[Record]:
+    """The served form against the static pruned model in the same engine and precision."""
+    served, name = str(steps.served()), steps.task.metric
+    labels: dict[str, Label] = {"arm": OURS, "batch": batch, "metric": name}
+    pair = (logits[served], logits[STATIC])
+    return [
+        speed_record("static_speed_up", times[served], times[STATIC], labels),
+        gap_record("static_difference", name, pair, steps.timed.labels, labels),
+    ]
+
+
+def early_exits(steps: Steps) -> list[Record]:
+    """The share of test inputs that exit after each layer in the served form, in float32."""
+    served = steps.served()
+    if served.model != OURS:
+        return []
+    test, model = steps.timed, steps.model()
+    plan = model.plan
+    seen = outcomes(model, steps.task, test, plan)
+    decision = decide(seen, served.threshold, min(plan.stops, default=1), plan.layers)
+    correct = (decision.answers == test.labels).double()
+    stops = plan.stops if served.threshold < 1 else ()
+    records = []
+    for layer in sorted({*stops, plan.layers}):
+        here = decision.layers == layer
+        count = int(here.sum())
+        labels: dict[str, Label] = {"layer": layer, "split": "test"}
+        labels["accuracy"] = float(correct[here].mean()) if count else None
+        share = count / len(test)
+        records.append(Record("exit_rate", share, "share", "measured", labels, count=len(test)))
+    return records
+
+
+def answer_all(steps: Steps) -> list[Record]:
+    """Score and agreement of all tested forms on the whole test split, one input at a time.
+
+    Timing may have used only some of it. The logits go to ``answers.safetensors`` under the forms'
+    names, beside ``labels``, so that runs can be pooled example by example.
+    """
+    test, both = steps.task.test, steps.forms()
+    logits: dict[str, Tensor] = {}
+    listed = tested(steps, both)
+    for one in listed:
+        logits[str(one)] = logits_one_by_one(steps, both.run(one), test)
+    static = steps.static()
+    if static is not None:
+        logits[STATIC] = logits_one_by_one(steps, lambda x: static(**x).logits.detach(), test)
+    save_tensors(steps.models.folder / ANSWERS, {**logits, "labels": test.labels})
+    dense = next(str(o) for o in listed if (o.model, o.precision) == (DENSE, EXACT))
+    forms = {str(one): one.labels for one in listed}
+    forms |= {STATIC: _static_form(steps.served()).labels} if static is not None else {}
+    return [
+        record
+        for name, labels in forms.items()
+        for record in _whole(steps, logits[name], logits[dense], labels)
+    ]
+
+
+def _whole(steps: Steps, answers: Tensor, dense: Tensor, form: Mapping[str, Label]) -> list[Record]:
+    """One form's scores on the whole test split, and how far it is from the dense model."""
+    truth, records = steps.task.test.labels, []
+    for name in dict.fromkeys((steps.task.metric, "accuracy")):
+        labels: dict[str, Label] = {**form, "metric": name, "split": "test"}
+        labels["primary"] = name == steps.task.metric
+        score = metric(name).score(answers, truth)
+        count = len(truth)
+        records.append(Record("whole_score", score, "score", "measured", labels, count=count))
+        records.append(gap_record("whole_difference", name, (answers, dense), truth, labels))
+    same = float((answers.argmax(-1) == dense.argmax(-1)).double().mean())
+    kept: dict[str, Label] = {**form, "split": "test", "divergence": divergence(answers, dense)}
+    return [*records, Record("agreement", same, "share", "measured", kept, count=len(truth))]

@@ -1,0 +1,106 @@
+"""Cut a plan out, fine-tune it at its width, and distil the static pruned model as a control."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from sparing.core.errors import UsageError
+from sparing.core.record import Label, Record
+from sparing.layers.plan import Plan
+from sparing.slim.evidence.candidates import Candidate
+from sparing.slim.models import FOLLOW, Models
+from sparing.slim.search.choose import best_fixed
+from sparing.slim.search.exits import decide, outcomes
+from sparing.slim.search.frontier import Variant, best, points_of
+from sparing.slim.steps import OURS, STATIC, Steps
+from sparing.train import TrainResult, train
+from sparing.train.elastic import Draw, ElasticLoss
+from sparing.transfer.adaptive import AdaptiveClassifier, FrontierPoint
+from sparing.transfer.dropout import drop_nothing
+from sparing.transfer.freezing import freeze
+
+FOLDER = "fixed-width"
+
+
+def train_at_width(
+    models: Models, model: AdaptiveClassifier, plan: Plan, folder: Path, epochs: int
+) -> TrainResult:
+    """Freeze a plan of ``model``, so that its widths are final, and distil the rest.
+
+    All its exits are trained; embeddings cost no FLOPs and are not. There is no dropout: the model
+    is nearly trained, and there are few steps. A training in ``folder`` is continued, or read back
+    if it has ended.
+    """
+    drop_nothing(model.config)
+    frozen = freeze(model, plan)
+    frozen.embeddings.requires_grad_(False)
+    whole = Draw((1.0,), (1.0,), (plan.tokens_kept,), plan.tokens_after)
+    recipe = replace(models.recipe, epochs=epochs, distillation=FOLLOW, patience=None)
+    objective = ElasticLoss(models.baseline(), FOLLOW, whole, models.seed)
+    return train(frozen, models.taught_on, recipe, output_dir=folder, objective=objective)
+
+
+def fine_tune(steps: Steps) -> list[Record]:
+    """Cut the chosen plan out with an exit after each layer that has a head, and fine-tune it.
+
+    Its thresholds are chosen later, for every engine and precision by itself.
+    """
+    models, chosen = steps.models, steps.state.chosen
+    if chosen is None:
+        raise UsageError("no plan is chosen yet: an earlier step has failed")
+    model = models.adaptive()
+    stops = tuple(number for number in model.encoder.exits if number < chosen.plan.layers)
+    plan = replace(chosen.plan, exits=stops, threshold=1.0)
+    folder = models.folder / "models" / FOLDER
+    result = train_at_width(models, model, plan, folder, models.fixed_width_epochs)
+    tuned = models.opened(FOLDER)
+    variant = Variant(1.0, plan.tokens_kept, plan.tokens_after)
+    seen = outcomes(tuned, steps.task, steps.parts[0], variant.plan(tuned))
+    points = points_of(steps.task, variant, seen, steps.dense_flops, steps.dense_logits)
+    front = best([point for point in points if point.cost_share < 1])
+    steps.keep(
+        folder=FOLDER,
+        thresholds=tuple(FrontierPoint(p.plan, p.cost_share, p.score) for p in front),
+    )
+    labels: dict[str, Label] = {"arm": f"{OURS} at fixed width"}
+    return [
+        Record("train_time_s", result.train_time_s, "s", "measured", labels),
+        Record("train_examples", result.examples_seen, "examples", "measured", labels),
+        *(replace(p.record(on_front=p in front), name="fixed_width_score") for p in points),
+    ]
+
+
+def train_static(steps: Steps) -> list[Record]:
+    """Where exits are served, distil the best plan without exits of equal FLOPs, as a control.
+
+    It is trained alone, from the dense model, for as many steps as slim's two trainings together.
+    """
+    served = steps.served()
+    if served.model != OURS or (served.threshold >= 1 and not served.cascade):
+        return []
+    share = _mean_share(steps, served)
+    point = best_fixed(steps.state.fixed, share)
+    result = steps.models.train_static(point.plan, STATIC)
+    steps.keep(static=STATIC)
+    plan: dict[str, Label] = {"arm": STATIC, "plan": json.dumps(point.plan.to_dict())}
+    labels: dict[str, Label] = {"arm": STATIC}
+    return [
+        Record("static_plan", point.cost_share, "share", "modelled", {**plan, "against": share}),
+        Record("train_time_s", result.train_time_s, "s", "measured", labels),
+        Record("train_examples", result.examples_seen, "examples", "measured", labels),
+    ]
+
+
+def _mean_share(steps: Steps, served: Candidate) -> float:
+    """The mean FLOPs of the served form on the choosing texts, as a share of the dense model's."""
+    model = steps.model()
+    seen = outcomes(model, steps.task, steps.parts[0], model.plan)
+    decision = decide(seen, served.threshold, min(model.plan.stops, default=1), model.plan.layers)
+    share = float(decision.flops.mean()) / steps.dense_flops
+    if not served.cascade:
+        return share
+    last = decision.layers == model.plan.layers
+    unsure = decision.logits.softmax(-1).amax(-1) <= served.threshold
+    return share + float((last & unsure).double().mean())
