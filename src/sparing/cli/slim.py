@@ -13,7 +13,7 @@ from sparing.cli._plan import show_plan
 from sparing.cli._shared import Data, Json, Overwrite, Plan, progress_bar, verb
 from sparing.core.errors import UsageError
 
-NAMED = ("model", "task", "speed", "floor", "epsilon", "epochs", "seed")  # options outside --set
+NAMED = ("model", "task", "texts", "hold_out", "speed", "floor", "agree", "epochs", "seed")  # options outside --set
 
 EXAMPLE = "sparing slim models/digits --speed 1.5 --quick"
 
@@ -24,10 +24,17 @@ def run(
     task: Annotated[
         str, typer.Option(help="A task; default: the one that the model was trained for.")
     ] = "",
+    texts: Annotated[
+        str, typer.Option(help="Your texts instead of a task: a file or a data set, no labels.")
+    ] = "",
+    hold_out: Annotated[
+        str, typer.Option(help="Which texts are held out: random, or last for the newest.")
+    ] = "random",
     speed: Annotated[float, typer.Option(help="Target: speed over the fastest dense form.")] = 2,
     floor: Annotated[float, typer.Option(help="Target: this share of the dense score.")] = 0.995,
-    epsilon: Annotated[
-        float, typer.Option(help="Target: the most answers that may change; 0: no target.")
+    agree: Annotated[
+        float,
+        typer.Option(help="Certify this share of unchanged answers; 0: a frontier, serving 0.95."),
     ] = 0.0,
     epochs: Annotated[int, typer.Option(help="Epochs of distillation; 0: the default.")] = 0,
     seed: Annotated[int, typer.Option(help="The seed of everything that is sampled.")] = 0,
@@ -46,10 +53,14 @@ def run(
 
     Heads, neurons and layers of a BERT or ViT are removed, and easy inputs may exit early.
     """
-    task = task or _task_of(model)
-    named = {"model": model, "task": task, "speed": speed, "floor": floor, "epsilon": epsilon}
-    options = _options(quick, {**named, "seed": seed}, epochs, settings or [])
-    folder = output_dir or Path("runs") / f"slim-{Path(task).name}"
+    if texts and task:
+        raise UsageError("give --task or --texts, not both")
+    task = "" if texts else task or _task_of(model)
+    named = {"model": model, "task": task, "texts": texts, "hold_out": hold_out, "seed": seed}
+    options = _options(
+        quick, {**named, "speed": speed, "floor": floor, "agree": agree}, epochs, settings or []
+    )
+    folder = output_dir or Path("runs") / f"slim-{Path(texts or task).stem}"
     if plan:
         _show(options, folder, data, as_json)
     else:

@@ -99,9 +99,14 @@ class Forms(Mapping[Form, Chain]):
         for absent in self.missing:
             del self._parts[absent.form]
 
+    def parts(self, form: Form) -> Sequence[nn.Module | Path]:
+        """The segments of a form: modules, or files, which are written at the first call."""
+        parts: Sequence[nn.Module | Path] = self._parts[form]()
+        return parts
+
     def __getitem__(self, form: Form) -> Chain:
         return Chain(
-            self._parts[form](),
+            self.parts(form),
             self._threshold,
             thread_count=self._thread_count,
             longest=self._longest,

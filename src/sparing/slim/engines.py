@@ -135,7 +135,7 @@ class BothForms:
 
     def chain(self, key: Candidate, *, cascade: bool = False) -> Chain:
         """A form in its engine, opened anew."""
-        precision: Any = "float32" if key.engine == "eager" else key.precision
+        precision: Any = key.precision
         return Chain(
             self.parts(key, cascade=cascade),
             thread_count=self.thread_count,
