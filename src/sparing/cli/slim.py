@@ -13,7 +13,17 @@ from sparing.cli._plan import show_plan
 from sparing.cli._shared import Data, Json, Overwrite, Plan, progress_bar, verb
 from sparing.core.errors import UsageError
 
-NAMED = ("model", "task", "texts", "hold_out", "speed", "floor", "agree", "epochs", "seed")  # options outside --set
+NAMED = (
+    "model",
+    "task",
+    "texts",
+    "hold_out",
+    "speed",
+    "floor",
+    "agree",
+    "epochs",
+    "seed",
+)
 
 EXAMPLE = "sparing slim models/digits --speed 1.5 --quick"
 

@@ -4,48 +4,43 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from huggingface_hub.repocard import metadata_load
 from huggingface_hub.repocard_data import EvalResult, ModelCardData
 
 from sparing.core.paths import expanded
-from sparing.core.record import Record
-from sparing.core.rounding import rounded_up
+from sparing.core.record import Label, Record
 from sparing.experiment.records import RecordTable
 from sparing.experiment.run import Run, machines_of
-from sparing.layers.plan import Plan
 from sparing.models import names
 from sparing.report.estimates import interval_text
 from sparing.report.prose import Prose
-from sparing.slim.engines import has_onnx
-from sparing.slim.state import Form
+from sparing.slim.evidence.candidates import Candidate
+from sparing.slim.evidence.kept import FORM
 from sparing.slim.steps import OURS, Steps
 from sparing.tasks import Task
 
 LOADING = """```python
-import sparing
-
-model = sparing.load("model")
-model.budget = 0.5  # a share of the dense FLOPs, as the frontier offers it
-```"""
-TUNED_LOADING = """```python
-import sparing
-
-model = sparing.load("model")  # at its final widths
-wide = sparing.load("model/any-budget")  # all widths, not fine-tuned
-wide.budget = 0.5  # a share of the dense FLOPs, as the frontier offers it
-```"""
-INT8_LOADING = """```python
 from pathlib import Path
 
 from sparing.export.folder import open_chain
 
-chain = open_chain(Path("model/onnx-int8"))
-logits, segments = chain(inputs)  # the tokenizer's tensors, by name
+chain = open_chain(Path("model/serve"))
+logits, exits = chain(inputs)  # the tokenizer's tensors, by name
+```"""
+MODULE_LOADING = """```python
+import sparing
+
+model = sparing.load("model")  # in PyTorch, at its final widths
+wide = sparing.load("model/any-budget")  # all widths, not fine-tuned
+wide.budget = 0.5  # a share of the dense FLOPs, as the frontier offers it
 ```"""
 Row = tuple[str, ...]
+ENGINES = {"eager": "PyTorch", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
+PRECISIONS = {"float32": "float32", "bfloat16": "bfloat16", "int8": "INT8"}
+FIELDS = {"arm": "model"}
 prose = Prose("sparing.slim")
 # The hub's names of our metrics, where they differ.
 HUB_METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}
@@ -53,34 +48,33 @@ PIPELINES = {"tokens": "text-classification", "image": "image-classification"}
 
 
 def model_card(run: Run, steps: Steps, source: str) -> str:
-    """The model, its scores, its speed and how to load it, as Markdown.
+    """The guarantee first, then scores, speed, the frontier and how to load it, as Markdown.
 
     All scores are those of the whole test split. A table of times holds forms timed in turns.
     """
     table, task, form = RecordTable(run.records()), steps.task, steps.served()
-    model = Path(source).name
+    model, plan = Path(source).name, steps.model().plan
     blocks = [
         f"---\n{_head(table, task, form, source)}\n---",
         f"# {model} on {task.name}, made faster",
-        prose("made", model=model, plan=form.plan, exits=_exits(form.plan, task.classes)),
-        *([] if form.good else [prose("not-good")]),
+        guarantee(table),
+        prose("made", model=model, plan=plan, form=form_words(form)),
+        "## The frontier",
+        _frontier(table),
         *_scores(table),
         *_speeds(table, run, steps.engines.thread_count),
-        "## How often answers change",
-        _guarantee(table.all("disagreement_bound")[-1]),
-        *_int8_guarantee(table),
         "## Inputs and labels",
         f"{_inputs(task)} Labels: {_labels(task)}.",
         "## Load it",
-        TUNED_LOADING if steps.state.fine_tunes else LOADING,
-        *([INT8_LOADING] if steps.state.int8 else []),
+        *([LOADING] if form.engine != "eager" else []),
+        MODULE_LOADING,
         "## Data",
         _data(task),
     ]
     return "\n\n".join(blocks) + "\n"
 
 
-def _head(table: RecordTable, task: Task, form: Form, source: str) -> str:
+def _head(table: RecordTable, task: Task, form: Candidate, source: str) -> str:
     """The YAML head without its marks; unknown values are left out."""
     results = [
         EvalResult(
@@ -91,13 +85,15 @@ def _head(table: RecordTable, task: Task, form: Form, source: str) -> str:
             metric_type=HUB_METRICS.get(str(record.labels["metric"]), str(record.labels["metric"])),
             metric_value=record.value,
         )
-        for record in table.all("whole_score", arm=OURS)
+        for record in table.all("whole_score", **form.labels)
     ]
-    tags = ["sparing", "pruning", *(["early-exit"] if form.plan.stops else [])]
+    tags = ["sparing", *(["pruning"] if form.model == OURS else [])]
+    tags += ["early-exit"] if form.threshold < 1 else []
+    tags += [form.engine.replace("runtime", "")] if form.engine != "eager" else []
     head = ModelCardData(
         library_name="sparing",
         license=_license(source),
-        tags=[*tags, *(["onnx"] if has_onnx() else [])],
+        tags=tags,
         pipeline_tag=PIPELINES.get(task.kind),
         base_model=source if _is_hub_id(source) else None,
         metrics=[result.metric_type for result in results] or None,
@@ -126,14 +122,43 @@ def _license(source: str) -> str | None:
     return stated if isinstance(stated, str) else None
 
 
-def _exits(plan: Plan, classes: int) -> str:
-    if not plan.stops:
-        return "all inputs run all of them"
-    if plan.lets_all_leave(classes):
-        return f"all inputs but exact ties exit after layer {plan.stops[0]}"
-    sure = "largest class probability" if plan.confidence == "softmax" else "learned confidence"
-    layers = ", ".join(map(str, plan.stops))
-    return f"an input exits after layer {layers} when its {sure} is above {plan.threshold:g}"
+def form_words(form: Candidate) -> str:
+    """A form in words: model, engine, precision, and what its exits do."""
+    engine = ENGINES.get(form.engine, form.engine)
+    words = f"the {form.model} model in {engine}, {PRECISIONS[form.precision]}"
+    if form.threshold < 1:
+        words += f"; an input exits when its largest class probability is above {form.threshold:g}"
+    return words + ("; the dense model answers the rest" if form.cascade else "")
+
+
+def guarantee(table: RecordTable) -> str:
+    """What is certified, in one sentence, and what it means."""
+    seen = table.all("disagreement")[-1]
+    if seen.labels["reference"]:
+        return prose("reference")
+    labels = {name: seen.labels[name] for name in ("epsilon", "delta", "disagreements")}
+    kept, sure = 1 - float(str(labels["epsilon"])), 1 - float(str(labels["delta"]))
+    return prose(
+        "guarantee",
+        kept=f"{kept:.4g}",
+        sure=f"{sure:.4g}",
+        percent=f"{100 * kept:.3g}",
+        seen=labels["disagreements"],
+        count=seen.count,
+    )
+
+
+def _frontier(table: RecordTable) -> str:
+    """The certified points: at most this share of changed answers, the form, and its speed."""
+    rows = []
+    for point in table.matching("certified_speed", {}):
+        share = f"{100 * float(str(point.labels['epsilon'])):g} %"
+        if point.value is None:
+            rows.append((share, prose("none"), "1"))
+            continue
+        form = Candidate(**{FIELDS.get(name, name): point.labels[name] for name in FORM})
+        rows.append((share, form_words(form), f"{point.value:.2f}"))
+    return _table((prose("changed"), "form", prose("speed-short")), rows)
 
 
 def _scores(table: RecordTable) -> Iterator[str]:
@@ -147,10 +172,14 @@ def _scores(table: RecordTable) -> Iterator[str]:
 
 
 def _score_row(table: RecordTable, score: Record) -> Row:
-    arm = str(score.labels["arm"])
-    gap = table.find("whole_difference", primary=True, arm=arm)
+    form = {name: score.labels[name] for name in FORM}
+    gap = table.find("whole_difference", primary=True, **form)
     words = interval_text(gap, lambda value: f"{100 * value:+.1f}") if gap else ""
-    return arm, f"{score.value:.4f}", words
+    return _name(form), f"{score.value:.4f}", words
+
+
+def _name(form: Mapping[str, Label]) -> str:
+    return str(Candidate(**{FIELDS.get(name, name): value for name, value in form.items()}))  # type: ignore[arg-type]
 
 
 def _table(heads: Row, rows: Sequence[Row]) -> str:
@@ -164,9 +193,8 @@ def _speeds(table: RecordTable, run: Run, threads: int) -> Iterator[str]:
     machines = machines_of(run.config)
     for cell, batch in dict.fromkeys((mean.cell, mean.labels["batch"]) for mean in means):
         together = [m for m in means if (m.cell, m.labels["batch"]) == (cell, batch)]
-        int8 = all(str(mean.labels["arm"]).endswith("int8") for mean in together)
-        yield f"## Speed{' in INT8' if int8 else ''}, batch {batch}"
-        heads = ("model", "engine", "milliseconds", prose("speed"))
+        yield f"## Speed, batch {batch}"
+        heads = ("form", "milliseconds", prose("speed"))
         yield _table(heads, [_speed_row(table, mean) for mean in together])
         machine = machines.get(together[0].machine) or run.config["machine"]
         busy = table.disturbance(together[0])
@@ -181,43 +209,10 @@ def _speeds(table: RecordTable, run: Run, threads: int) -> Iterator[str]:
 
 
 def _speed_row(table: RecordTable, mean: Record) -> Row:
-    labels = {name: mean.labels[name] for name in ("arm", "engine", "batch")}
-    speed = table.find("speed_up", **labels)
+    form = {name: mean.labels[name] for name in FORM}
+    speed = table.find("speed_up", batch=mean.labels["batch"], **form)
     factor = interval_text(speed, "{:.2f}".format) if speed else "1"
-    return str(labels["arm"]), str(labels["engine"]), f"{mean.value:.3g}", factor
-
-
-def _guarantee(bound: Record) -> str:
-    """The bound on answers that differ from the dense model's, with its evidence.
-
-    If the threshold was chosen on the same rows, they bound only the chosen rate.
-    """
-    keeps_rate = bool(bound.labels.get("kept"))
-    at_most = (
-        float(str(bound.labels["epsilon"])) if keeps_rate else rounded_up(bound.value or 0.0, 3)
-    )
-    which = ", which its threshold was chosen on," if keeps_rate else ""
-    return _bound("bound", bound, rate=f"{100 * at_most:g}%", which=which)
-
-
-def _bound(key: str, bound: Record, **values: object) -> str:
-    """A text about a bound, with its confidence and its counts."""
-    sure, seen = f"{1 - float(str(bound.labels['delta'])):g}", bound.labels["disagreements"]
-    return prose(key, sure=sure, seen=seen, count=bound.count, **values)
-
-
-def _int8_guarantee(table: RecordTable) -> Iterator[str]:
-    """The INT8 form and its bound; empty without an INT8 form."""
-    trial = table.find("int8_trial", arm=f"{OURS} int8", chosen=True)
-    bound = table.find("int8_disagreement_bound")
-    if trial is None or bound is None or bound.value is None:
-        return
-    trained = ", distilled with INT8 rounding" if trial.labels.get("trained") else ""
-    short = "" if trial.labels.get("good") else " It loses more than the floor allows."
-    float32 = table.find("disagreement_bound", kept=True)
-    seen = ", which its threshold was chosen on in float32," if float32 else ""
-    settings, rate = f"{trial.labels['settings']}{trained}", f"{rounded_up(bound.value, 3):.1%}"
-    yield _bound("int8-bound", bound, settings=settings, short=short, rate=rate, which=seen)
+    return _name(form), f"{mean.value:.3g}", factor
 
 
 def _inputs(task: Task) -> str:
