@@ -54,8 +54,8 @@ def test_by_hand():
     made.means.fill_(0.8)
     # now the bits differ: weights 1 + 2 with itself and -1 + 2 with the other
     apart = made(q, torch.eye(2).double()[None, None])
-    wanted = torch.tensor([[0.75, 0.25], [0.25, 0.75]], dtype=torch.float64)
-    torch.testing.assert_close(apart[0, 0], wanted)
+    expected = torch.tensor([[0.75, 0.25], [0.25, 0.75]], dtype=torch.float64)
+    torch.testing.assert_close(apart[0, 0], expected)
 
 
 @pytest.mark.parametrize("tokens", [1, 64, 65, 150])
@@ -68,10 +68,10 @@ def test_equals_the_square_form(tokens, fitted):
     keep[1, : tokens // 3] = False
     q, v = drawn(tokens, batch=2)
     for mask in (Mask(), CAUSAL, Mask(keep), Mask(keep, causal=True)):
-        wanted = dense_ecoformer(made, q, v, mask=mask)
+        expected = dense_ecoformer(made, q, v, mask=mask)
         real = torch.ones(2, tokens).bool() if mask.keep is None else keep
-        real = real[:, None, :, None].expand_as(wanted)
-        torch.testing.assert_close(made(q, v, mask=mask)[real], wanted[real])
+        real = real[:, None, :, None].expand_as(expected)
+        torch.testing.assert_close(made(q, v, mask=mask)[real], expected[real])
 
 
 def test_the_bias_belongs_to_the_sum_of_the_values():
