@@ -23,8 +23,8 @@ def test_equals_torch_multi_head_attention():
     x = torch.randn(2, 7, 12, dtype=torch.float64)
     keep = torch.ones(2, 7, dtype=torch.bool)
     keep[1, 5:] = False
-    wanted, _ = theirs(x, x, x, key_padding_mask=~keep, need_weights=False)
-    torch.testing.assert_close(ours(x, mask=Mask(keep))[keep], wanted[keep], rtol=0, atol=1e-12)
+    expected, _ = theirs(x, x, x, key_padding_mask=~keep, need_weights=False)
+    torch.testing.assert_close(ours(x, mask=Mask(keep))[keep], expected[keep], rtol=0, atol=1e-12)
 
 
 def test_cross_attention_equals_torch():
@@ -32,8 +32,8 @@ def test_cross_attention_equals_torch():
     x = torch.randn(2, 5, 12, dtype=torch.float64)
     context = torch.randn(2, 5, 12, dtype=torch.float64)
     keep = torch.tensor([[True] * 5, [True, False, True, False, True]])
-    wanted, _ = theirs(x, context, context, key_padding_mask=~keep, need_weights=False)
-    torch.testing.assert_close(ours(x, context, mask=Mask(keep)), wanted, rtol=0, atol=1e-12)
+    expected, _ = theirs(x, context, context, key_padding_mask=~keep, need_weights=False)
+    torch.testing.assert_close(ours(x, context, mask=Mask(keep)), expected, rtol=0, atol=1e-12)
 
 
 def test_heads_that_do_not_divide_the_width():

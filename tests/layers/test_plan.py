@@ -96,8 +96,8 @@ def test_plans_that_ask_for_too_much():
 
 def test_json_keeps_a_plan():
     plan = replace(PLAN, tokens_kept=0.7, tokens_above=0.25, tokens_after=1)
-    for each in (plan, replace(plan, **NARROW, confidence="learned")):
-        assert Plan.from_dict(json.loads(json.dumps(each.to_dict()))) == each
+    for original in (plan, replace(plan, **NARROW, confidence="learned")):
+        assert Plan.from_dict(json.loads(json.dumps(original.to_dict()))) == original
 
 
 def test_what_older_versions_wrote_is_read_and_what_says_nothing_new_is_theirs_to_read():
