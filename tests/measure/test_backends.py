@@ -60,8 +60,8 @@ def test_a_constant_is_estimated_whatever_it_is_called(codecarbon):
 def test_counters_are_measured(codecarbon):
     codecarbon.mode, codecarbon.boards = "intel_rapl", 1
     energy = used("codecarbon")
-    found = {c.name: c.obtained for c in energy.components}
-    assert found == {"cpu": "measured", "ram": "estimated", "gpu": "measured"}
+    obtained = {c.name: c.obtained for c in energy.components}
+    assert obtained == {"cpu": "measured", "ram": "estimated", "gpu": "measured"}
     assert energy.component("gpu").energy_j == pytest.approx(10.8)
     with pytest.raises(UsageError, match="not summed"):
         energy.total_j()
@@ -77,19 +77,19 @@ def test_every_window_has_a_tracker_of_its_own(codecarbon):
 
 @pytest.fixture
 def zeus(monkeypatch):
-    found = SimpleNamespace(gpu_energy={0: 5.0, 1: 6.0}, cpu_energy={0: 7.0}, dram_energy=None)
-    monitor = SimpleNamespace(begin_window=lambda name: None, end_window=lambda name: found)
+    window = SimpleNamespace(gpu_energy={0: 5.0, 1: 6.0}, cpu_energy={0: 7.0}, dram_energy=None)
+    monitor = SimpleNamespace(begin_window=lambda name: None, end_window=lambda name: window)
     package, module = ModuleType("zeus"), ModuleType("zeus.monitor")
     module.ZeusMonitor = lambda: monitor
     monkeypatch.setitem(sys.modules, "zeus", package)
     monkeypatch.setitem(sys.modules, "zeus.monitor", module)
-    return found
+    return window
 
 
 def test_zeus_gives_boards_and_packages(zeus):
     energy = used("zeus")
-    found = {c.name: (c.energy_j, c.obtained) for c in energy.components}
-    assert found == {
+    components = {c.name: (c.energy_j, c.obtained) for c in energy.components}
+    assert components == {
         "gpu 0": (5.0, "measured"),
         "gpu 1": (6.0, "measured"),
         "package 0": (7.0, "measured"),

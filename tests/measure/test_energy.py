@@ -312,9 +312,9 @@ def test_without_counters_energy_is_estimated_and_says_so():
 
 
 def test_a_child_that_leaves_takes_no_energy_away():
-    found = estimated(-1.5)
-    assert found.components[0].energy_j == 0.0
-    assert any("a child left this process" in note for note in found.notes)
+    energy = estimated(-1.5)
+    assert energy.components[0].energy_j == 0.0
+    assert any("a child left this process" in note for note in energy.notes)
 
 
 def test_the_constant_comes_from_argument_environment_or_default(monkeypatch):
@@ -411,14 +411,14 @@ input()
 
 
 def test_cpu_seconds_hold_running_and_finished_children():
-    before, own_before = process_cpu_seconds(), sum(os.times()[:2])
+    before, times_before = process_cpu_seconds(), sum(os.times()[:2])
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", BURN], text=True, **pipes) as child:
         assert child.stdout.readline() == "burnt\n"
         running = process_cpu_seconds() - before
-        own = sum(os.times()[:2]) - own_before
+        burnt = sum(os.times()[:2]) - times_before
         child.communicate("end\n")
-    assert running - own > 0.15
+    assert running - burnt > 0.15
     assert process_cpu_seconds() - before >= running - 0.05
 
 

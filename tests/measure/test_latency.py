@@ -121,8 +121,8 @@ def test_without_rotation_the_order_would_have_looked_like_a_difference(quick, m
 
 def test_an_effect_of_ten_percent_is_found(quick):
     ratios = [simulated_ratio(seed, truth=0.9)[0] for seed in range(40)]
-    found = sum(ratio.interval[1] < 1 for ratio in ratios)
-    assert found >= 0.9 * 40
+    detected = sum(ratio.interval[1] < 1 for ratio in ratios)
+    assert detected >= 0.9 * 40
     assert np.mean([ratio.value for ratio in ratios]) == pytest.approx(0.9, abs=0.01)
 
 

@@ -18,10 +18,10 @@ MEBI = 2**20
 
 
 def test_a_tensor_counts_and_neither_what_building_freed_nor_prints_hide_it():
-    found = peak_memory(f"{SUBJECTS}:tensor", {"mebibytes": 64, "freed": 200})
-    assert found.device == "cpu"
-    assert found.obtained == "measured"
-    assert abs(found.bytes - 64 * MEBI) < 2 * MEBI
+    peak = peak_memory(f"{SUBJECTS}:tensor", {"mebibytes": 64, "freed": 200})
+    assert peak.device == "cpu"
+    assert peak.obtained == "measured"
+    assert abs(peak.bytes - 64 * MEBI) < 2 * MEBI
 
 
 def test_eager_attention_needs_its_square_and_fused_does_not():
@@ -109,5 +109,5 @@ def test_weights_that_are_mapped_from_a_file_do_not_count(tmp_path):
 
     file = tmp_path / "model.safetensors"
     save_file({"weight": torch.zeros(4096, 4096)}, file)  # 64 MiB
-    found = peak_memory("tests.measure.subjects:mapped", {"file": str(file)}, threads=1)
-    assert found.bytes < 32 * 2**20
+    peak = peak_memory("tests.measure.subjects:mapped", {"file": str(file)}, threads=1)
+    assert peak.bytes < 32 * 2**20

@@ -21,34 +21,34 @@ def drawn(count, effect=0.0, spread=0.05, seed=0):
 def test_the_numbers_are_those_of_the_library_on_log_ratios():
     ours, baseline = drawn(14, -0.1)
     logs = np.log(ours / baseline)
-    found = compare_pairs(ours, baseline)
-    assert found.normal_p == pytest.approx(stats.shapiro(logs).pvalue)
-    assert found.follow_up == "t"
-    assert found.follow_up_p == pytest.approx(
+    comparison = compare_pairs(ours, baseline)
+    assert comparison.normal_p == pytest.approx(stats.shapiro(logs).pvalue)
+    assert comparison.follow_up == "t"
+    assert comparison.follow_up_p == pytest.approx(
         stats.ttest_rel(np.log(ours), np.log(baseline)).pvalue
     )
-    assert found.effect == pytest.approx(logs.mean() / logs.std(ddof=1))
-    assert found.ratio.value == pytest.approx(math.exp(logs.mean()))
-    assert found.enough
+    assert comparison.effect == pytest.approx(logs.mean() / logs.std(ddof=1))
+    assert comparison.ratio.value == pytest.approx(math.exp(logs.mean()))
+    assert comparison.enough
 
 
 def test_ratios_far_from_normal_lead_to_wilcoxon():
     logs = np.array([0.01, 0.02, 0.015, 0.012, 0.018, 0.011, 0.016, 0.013, 0.017, 2.5])
-    found = compare_pairs(np.exp(logs), np.ones(10))
-    assert found.normal_p < 0.05
-    assert found.follow_up == "wilcoxon"
-    assert found.follow_up_p == pytest.approx(stats.wilcoxon(logs).pvalue)
+    comparison = compare_pairs(np.exp(logs), np.ones(10))
+    assert comparison.normal_p < 0.05
+    assert comparison.follow_up == "wilcoxon"
+    assert comparison.follow_up_p == pytest.approx(stats.wilcoxon(logs).pvalue)
     # one odd pair moves the mean by a quarter, and the typical ratio hardly
-    assert found.ratio.value > 1.25
-    assert found.typical_ratio < 1.03
+    assert comparison.ratio.value > 1.25
+    assert comparison.typical_ratio < 1.03
 
 
 def test_ranks_by_hand():
     logs = np.array([0.1, -0.2, 0.3, 0.4])
-    found = compare_pairs(np.exp(logs), np.ones(4))
-    assert found.rank_effect == pytest.approx((1 - 2 + 3 + 4) / 10)
+    comparison = compare_pairs(np.exp(logs), np.ones(4))
+    assert comparison.rank_effect == pytest.approx((1 - 2 + 3 + 4) / 10)
     means = [(a + b) / 2 for i, a in enumerate(logs) for b in logs[i:]]
-    assert found.typical_ratio == pytest.approx(math.exp(np.median(means)))
+    assert comparison.typical_ratio == pytest.approx(math.exp(np.median(means)))
 
 
 def test_the_arms_swapped_say_the_inverse():
@@ -63,10 +63,10 @@ def test_the_arms_swapped_say_the_inverse():
 def test_arms_that_do_not_differ_say_so_as_often_as_they_should():
     covered = rejected = 0
     for seed in range(400):
-        found = compare_pairs(*drawn(10, seed=seed))
-        low, high = found.ratio.interval
+        comparison = compare_pairs(*drawn(10, seed=seed))
+        low, high = comparison.ratio.interval
         covered += low <= 1 <= high
-        rejected += found.sign_flip_p <= 0.05
+        rejected += comparison.sign_flip_p <= 0.05
     assert 0.92 <= covered / 400 <= 0.98
     assert rejected / 400 <= 0.075
 

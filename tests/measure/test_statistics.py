@@ -35,8 +35,8 @@ def noisy_pairs(count: int, *, seed: int, effect: float = 1.0, spread: float = 0
     """TRIALS pairs of lists: shared noise per pair, own noise of ``spread`` on the log ratio."""
     generator = np.random.default_rng(seed)
     shared = generator.lognormal(0, 0.3, (TRIALS, count))
-    own = generator.normal(0, spread / math.sqrt(2), (2, TRIALS, count))
-    return effect * shared * np.exp(own[0]), shared * np.exp(own[1])
+    noise = generator.normal(0, spread / math.sqrt(2), (2, TRIALS, count))
+    return effect * shared * np.exp(noise[0]), shared * np.exp(noise[1])
 
 
 @pytest.mark.parametrize("ratio", [geometric_mean_ratio, median_ratio])
@@ -94,8 +94,8 @@ def test_an_effect_of_ten_percent_is_found_with_the_stated_power(count, spread):
     stated = stats.nct.sf(limit, count - 1, shift)
     ours, theirs = noisy_pairs(count, seed=100 + count, effect=1.1, spread=spread)
     ratios = [geometric_mean_ratio(a, b) for a, b in zip(ours, theirs, strict=True)]
-    found = sum(ratio.interval[0] > 1 for ratio in ratios)
-    assert within_binomial_error(found, TRIALS, float(stated)), (found / TRIALS, stated)
+    detected = sum(ratio.interval[0] > 1 for ratio in ratios)
+    assert within_binomial_error(detected, TRIALS, float(stated)), (detected / TRIALS, stated)
     assert abs(np.median([ratio.value for ratio in ratios]) - 1.1) < 0.01
 
 
@@ -111,10 +111,10 @@ def test_ratios_know_their_value_and_their_inverse():
 
 def test_the_least_spread_of_an_accuracy_is_that_of_rounding_by_hand():
     """Two values, each rounded to steps r, differ by a triangle over -r to r: its spread r/√6."""
-    found = mean_difference([0.9, 0.9], [0.8, 0.8], resolution=0.06)
+    difference = mean_difference([0.9, 0.9], [0.8, 0.8], resolution=0.06)
     spread = 0.06 / 2.449489742783178
     reach = 12.706204736 * spread / 1.4142135623730951  # Student's quantile of one degree
-    assert found.interval == pytest.approx((0.1 - reach, 0.1 + reach), rel=1e-9)
+    assert difference.interval == pytest.approx((0.1 - reach, 0.1 + reach), rel=1e-9)
     assert reach == pytest.approx(0.2200779, rel=1e-6)
     many = mean_difference([0.9] * 12, [0.8] * 12, resolution=0.06)
     reach = 2.200985160 * spread / 12**0.5
@@ -246,8 +246,8 @@ def test_equivalence_keeps_its_level_at_the_margin():
     generator = np.random.default_rng(5)
     ours = generator.normal(0.01, 0.01, (TRIALS, 10))
     at_margin = [equivalence(a, np.zeros(10), 0.01) for a in ours]
-    found = sum(value <= 0.05 for value in at_margin)
-    assert within_binomial_error(found, TRIALS, 0.05)
+    rejections = sum(value <= 0.05 for value in at_margin)
+    assert within_binomial_error(rejections, TRIALS, 0.05)
     same = [equivalence(a - 0.01, np.zeros(10), 0.01) for a in ours]
     assert sum(value <= 0.05 for value in same) > 0.7 * TRIALS
 
