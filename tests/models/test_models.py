@@ -65,8 +65,8 @@ def test_the_seed_alone_decides_and_no_generator_is_touched(digits, tokens, name
 def test_a_small_convolutional_network_learns_nothing_of_its_batch_in_evaluation(digits):
     model = build_model("regnet", digits, width=8).double().eval()
     assert not any("attention" in type(part).__name__.lower() for part in model.modules())
-    batch = digits.collate([digits.train[place] for place in range(4)])["pixel_values"].double()
-    alone = torch.cat([model(batch[place : place + 1]).logits for place in range(4)])
+    batch = digits.collate([digits.train[index] for index in range(4)])["pixel_values"].double()
+    alone = torch.cat([model(batch[index : index + 1]).logits for index in range(4)])
     torch.testing.assert_close(model(batch).logits, alone, rtol=1e-10, atol=1e-10)
 
 
