@@ -19,7 +19,7 @@ def _idx(*shape):
 
 def _write(folder, stem, count, packed=True):
     folder.mkdir(parents=True, exist_ok=True)
-    pixels = bytes((image * 7 + place) % 256 for image in range(count) for place in range(784))
+    pixels = bytes((image * 7 + pixel) % 256 for image in range(count) for pixel in range(784))
     labels = bytes(number % 10 for number in range(count))
     files = {
         f"{stem}-images-idx3-ubyte": _idx(count, 28, 28) + pixels,

@@ -28,10 +28,10 @@ def _photo(red):
 
 def _layout(root, counts=(10,) * 5, above=""):
     for number, (kind, count) in enumerate(zip(LABELS, counts, strict=True)):
-        place = root / "flower_photos" / above / kind
-        place.mkdir(parents=True)
+        class_dir = root / "flower_photos" / above / kind
+        class_dir.mkdir(parents=True)
         for index in range(count):
-            (place / f"{index}.jpg").write_bytes(_photo(50 * number + 5 * index))
+            (class_dir / f"{index}.jpg").write_bytes(_photo(50 * number + 5 * index))
     (root / "flower_photos" / "LICENSE.txt").write_text("many authors")
     return root
 

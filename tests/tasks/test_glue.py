@@ -162,8 +162,8 @@ def test_pairs_are_cut_at_the_longer_text_and_counted(tmp_path):
 
 def test_a_tokenizers_token_types_reach_the_batch(tmp_path):
     glue_files.write(tmp_path, "rte")
-    place = save_tokenizer(tmp_path / "tokenizer")
-    task = load_task("rte", data=tmp_path, tokenizer=str(place), max_tokens=16)
+    tokenizer_dir = save_tokenizer(tmp_path / "tokenizer")
+    task = load_task("rte", data=tmp_path, tokenizer=str(tokenizer_dir), max_tokens=16)
     batch = task.collate([task.test[index] for index in (0, 10)])
     assert set(batch) == {"input_ids", "attention_mask", "token_type_ids", "labels"}
     assert batch["token_type_ids"].shape == batch["input_ids"].shape
@@ -192,10 +192,10 @@ def test_the_hubs_rows_serve_as_the_files_do(tmp_path, monkeypatch):
     hub["test"] = {**part("dev", 12), "label": [-1.0] * 12}
     monkeypatch.delenv("SPARING_DATA", raising=False)
     monkeypatch.setattr(datasets, "load_dataset", lambda path, name: hub)
-    found, files = load_task("stsb"), load_task("stsb", data=tmp_path)
+    from_hub, files = load_task("stsb"), load_task("stsb", data=tmp_path)
     for split in ("train", "validation", "test"):
-        assert all(map(torch.equal, found.split(split).inputs, files.split(split).inputs))
-        assert torch.equal(found.split(split).labels, files.split(split).labels)
+        assert all(map(torch.equal, from_hub.split(split).inputs, files.split(split).inputs))
+        assert torch.equal(from_hub.split(split).labels, files.split(split).labels)
     with pytest.raises(DataError, match=r"has no labels; .*original_sts-test\.tsv beside"):
         load_task("stsb", test="labelled")
 

@@ -40,7 +40,7 @@ def marks_of(image):
     """The middles of both bright squares, found in the pixels."""
     parts, count = label(image == MARK_LEVEL)
     assert count == 2
-    return [tuple(int(x) for x in place) for place in center_of_mass(parts > 0, parts, [1, 2])]
+    return [tuple(int(x) for x in center) for center in center_of_mass(parts > 0, parts, [1, 2])]
 
 
 def connected(image, first, second, apart=3):
@@ -50,10 +50,10 @@ def connected(image, first, second, apart=3):
     steps = range(-apart, apart + 1)
     while waiting:
         y, x = waiting.popleft()
-        for place in ((y + down, x + right) for down in steps for right in steps):
-            if place in ink and place not in seen:
-                seen.add(place)
-                waiting.append(place)
+        for pixel in ((y + down, x + right) for down in steps for right in steps):
+            if pixel in ink and pixel not in seen:
+                seen.add(pixel)
+                waiting.append(pixel)
     return second in seen
 
 
@@ -75,7 +75,7 @@ def test_dashes_and_gaps_of_the_arena_have_room():
     options = {"dashes": 14, "dash_pixels": 2, "gap_pixels": 1, "distractors": 5}
     task = load_task("pathfinder", **{**SMALL, **options, "examples": 10})
     short = load_task("pathfinder", **SMALL)
-    ink = [(each.test.inputs > 2).float().sum(1).mean() for each in (task, short)]
+    ink = [(variant.test.inputs > 2).float().sum(1).mean() for variant in (task, short)]
     assert ink[0] > 1.3 * ink[1]
 
 
