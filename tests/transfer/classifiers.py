@@ -35,9 +35,9 @@ TEXT = {
 
 def dense(family="bert", dtype=torch.float64, seed=0, **changes):
     """A random classifier in evaluation mode; no weight, bias or norm is trivial."""
-    own = {"image_size": 8, "patch_size": 4} if family in IMAGES else TEXT
+    input_sizes = {"image_size": 8, "patch_size": 4} if family in IMAGES else TEXT
     name = FAMILIES[family]
-    sizes = {**SIZES, **own, **changes}
+    sizes = {**SIZES, **input_sizes, **changes}
     if family == "clip":
         sizes = {"num_labels": sizes.pop("num_labels"), "vision_config": sizes}
     config = getattr(transformers, f"{name}Config")(**sizes)

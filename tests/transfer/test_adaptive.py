@@ -34,9 +34,9 @@ TEXTS = [family for family in FAMILIES if family not in IMAGES]
 
 def _agree(model, given):
     with torch.no_grad():
-        found = adapt(model)(**given)
-        near(found.logits, model(**given).logits)
-    assert found.layers.tolist() == [LAYERS] * len(found.logits)
+        output = adapt(model)(**given)
+        near(output.logits, model(**given).logits)
+    assert output.layers.tolist() == [LAYERS] * len(output.logits)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -221,8 +221,8 @@ def test_a_batch_is_its_inputs_one_by_one(family):
         adaptive.plan = replace(plan, threshold=float(surest[1:3].mean()))
         together = adaptive(**given)
         apart = [adaptive(**alone(given, index)) for index in range(5)]
-    near(together.logits, torch.cat([each.logits for each in apart]))
-    assert torch.equal(together.layers, torch.cat([each.layers for each in apart]))
+    near(together.logits, torch.cat([single.logits for single in apart]))
+    assert torch.equal(together.layers, torch.cat([single.layers for single in apart]))
     assert 2 in together.layers
     assert together.layers.max() > 2
 
@@ -349,6 +349,6 @@ def test_a_plan_set_by_hand():
 
 def test_transformers_types_stand():
     adaptive = adapt(dense())
-    found = adaptive(**inputs("bert"))
-    assert isinstance(found, transformers.modeling_outputs.SequenceClassifierOutput)
-    assert set(found.keys()) == {"logits", "layers"}
+    output = adaptive(**inputs("bert"))
+    assert isinstance(output, transformers.modeling_outputs.SequenceClassifierOutput)
+    assert set(output.keys()) == {"logits", "layers"}

@@ -32,8 +32,8 @@ def test_the_printed_decay_and_that_of_the_code_part_ways():
     assert [printed.value(e, 0.0) for e in (0, 1)] == [code.value(e, 0.0) for e in (0, 1)]
     assert printed.value(10, 0.0) == pytest.approx(0.5 / 1.05)
     # what the published code comes to after 5, 10 and 20 epochs
-    found = [round(code.value(epoch, 0.0), 3) for epoch in (5, 10, 20)]
-    assert found == [0.464, 0.382, 0.181]
+    values = [round(code.value(epoch, 0.0), 3) for epoch in (5, 10, 20)]
+    assert values == [0.464, 0.382, 0.181]
 
 
 @pytest.mark.parametrize(("start", "end"), [(0.3, 1.0), (1.0, 0.3)])
