@@ -1,7 +1,7 @@
 """Every mechanism gives on an accelerator what it gives on the processor.
 
 What needs a CUDA device is held there; without one, tensors of the device "meta", which have no
-values, tell of every tensor that was made on the processor instead of where the inputs are.
+values, show every tensor that was made on the processor instead of where the inputs are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sparing.testing.subject import TOKENS, call, masks, require_close, streams
 from sparing.testing.subjects import subjects
 
 DEVICE = "cuda"
-# Which keys its strides leave is looked up, and tensors without values cannot be asked.
+# The strided mechanism looks up which keys are left; tensors on "meta" have no values.
 NEEDS_VALUES = ("strided2", "strided2-causal", "strided3", "strided3-causal")
 
 
@@ -67,13 +67,13 @@ def test_no_tensor_is_left_on_the_processor(subject, causal):
 @_on_accelerator
 @pytest.mark.parametrize(("subject", "causal"), list(_cases()))
 def test_as_on_the_processor(subject, causal):
-    here, given, mask = subject.make(), streams(subject.make(), 3, TOKENS), _padded(causal)
-    on_device = copy.deepcopy(here).to(DEVICE)
+    on_processor, given, mask = subject.make(), streams(subject.make(), 3, TOKENS), _padded(causal)
+    on_device = copy.deepcopy(on_processor).to(DEVICE)
     given = tuple(stream.requires_grad_() for stream in given)
     sent = tuple(stream.detach().to(DEVICE).requires_grad_() for stream in given)
-    expected, output = call(here, given, mask), call(on_device, sent, _moved(mask))
+    expected, output = call(on_processor, given, mask), call(on_device, sent, _moved(mask))
     assert output.device.type == DEVICE
-    # What stands at pads is not told: on a processor some mechanisms need not clean them first.
+    # Rows at pads are undefined: on a processor some mechanisms need not clean them first.
     expected, output = (
         tensor.where(mask.keep[:, None, :, None].to(tensor.device), 0)
         for tensor in (expected, output)
@@ -84,10 +84,14 @@ def test_as_on_the_processor(subject, causal):
     if expected.requires_grad:
         expected.square().sum().backward()
         output.square().sum().backward()
-        for ours, theirs in zip(sent, given, strict=True):
-            if theirs.grad is not None:
+        for stream_on_device, stream in zip(sent, given, strict=True):
+            if stream.grad is not None:
                 require_close(
-                    ours.grad.cpu(), theirs.grad, "a gradient", relative=1e-6, absolute=1e-8
+                    stream_on_device.grad.cpu(),
+                    stream.grad,
+                    "a gradient",
+                    relative=1e-6,
+                    absolute=1e-8,
                 )
 
 

@@ -1,4 +1,4 @@
-"""Additive attention: by hand, pieces against the whole, and what is never stored."""
+"""Additive attention: by hand, chunks against the whole, and what is never stored."""
 
 from __future__ import annotations
 

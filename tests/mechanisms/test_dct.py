@@ -90,10 +90,10 @@ def test_other_queries_have_waves_of_their_own(queries, keys, grad):
     keep[1, keys // 2 + 1 :] = False
     output = made(q, k, v, mask=Mask(keep, cross=True))
     for sample, length in enumerate((keys, keys // 2 + 1)):
-        q_waves, seen = cosines(min(6, queries), queries), cosines(min(6, length), length)
-        slots_q, slots_k = q_waves @ q[sample], seen @ k[sample, :, :length]
+        q_waves, k_waves = cosines(min(6, queries), queries), cosines(min(6, length), length)
+        slots_q, slots_k = q_waves @ q[sample], k_waves @ k[sample, :, :length]
         weights = (slots_q @ slots_k.mT / math.sqrt(4)).softmax(-1)
-        expected = q_waves.T @ weights @ seen @ v[sample, :, :length]
+        expected = q_waves.T @ weights @ k_waves @ v[sample, :, :length]
         torch.testing.assert_close(output[sample], expected, rtol=1e-10, atol=1e-10)
 
 

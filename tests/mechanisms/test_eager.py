@@ -74,16 +74,16 @@ def test_minimising_it_makes_attention_sparse():
     mechanism = Eager(Heads(3, 4), penalise_entropy=True)
     q = q.detach().requires_grad_(True)
     optimiser = torch.optim.SGD([q], lr=5.0)
-    seen = []
+    losses = []
     for _ in range(30):
         with sparing.record(mechanism) as log:
             mechanism(q, k, k, mask=Mask())
         loss = next(v for n, (v, *_) in log.items() if n.endswith("auxiliary_loss")).mean()
-        seen.append(loss.item())
+        losses.append(loss.item())
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    assert seen[-1] < 0.7 * seen[0]
+    assert losses[-1] < 0.7 * losses[0]
 
 
 def test_nothing_is_reported_unless_asked_or_in_evaluation():

@@ -26,7 +26,7 @@ def drawn(tokens=40, *, batch=1, seed=0):
 
 
 def clustered(tokens=120, *, batch=2, groups=4, noise=0.2, seed=3):
-    """Tokens around a few directions: what a hash should tell apart."""
+    """Tokens around a few directions: what a hash should separate."""
     generator = torch.Generator().manual_seed(seed)
     centres = torch.randn(2, groups, 8, generator=generator, dtype=torch.float64)
     group = torch.randint(groups, (batch, tokens), generator=generator)
@@ -80,8 +80,8 @@ def test_the_bias_belongs_to_the_sum_of_the_values():
     h, ones = codes(made, q), torch.ones(1, 2, 40, 8, dtype=torch.float64)
     beta = made.bits + 1
     totals = (h @ h.sum(2)[..., None]) + beta * 40
-    theirs = (h @ (h.transpose(-1, -2) @ ones) + beta * ones) / totals
-    assert theirs.max() < 0.7
+    with_extra_values = (h @ (h.transpose(-1, -2) @ ones) + beta * ones) / totals
+    assert with_extra_values.max() < 0.7
     torch.testing.assert_close(made(q, ones), ones)
     torch.testing.assert_close(made(q, ones, mask=CAUSAL), ones)
 
@@ -93,7 +93,7 @@ def test_the_length_of_a_query_does_not_matter():
 
 
 def test_a_neighbour_in_the_batch_does_not_move_the_hash():
-    """Sigma stays as fitted: taken from the batch it would change with whatever stands there."""
+    """Sigma stays as fitted: taken from the batch it would change with the values there."""
     made, (q, v) = built(), drawn(batch=2)
     before = made(q, v)
     q = q.clone()

@@ -1,4 +1,4 @@
-"""Mixtures of Gaussian keys: by hand, with one component, far from all keys, over many pieces."""
+"""Mixtures of Gaussian keys: by hand, with one component, far from all keys, over many chunks."""
 
 from __future__ import annotations
 

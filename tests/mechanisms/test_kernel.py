@@ -1,4 +1,4 @@
-"""Kernel self-attention: each kernel by hand, pieces against the whole, and two known traps."""
+"""Kernel self-attention: each kernel by hand, chunks against the whole, and two known traps."""
 
 from __future__ import annotations
 

@@ -95,17 +95,17 @@ def test_gradients_through_many_blocks(options):
 @pytest.mark.parametrize("tokens", [1, 15, 16, 17, 96, 97, 111])
 def test_every_block_meets_the_one_that_its_shift_names(tokens, shift):
     blocks = -(-tokens // 16)
-    met, at = {}, 0
+    keys_of_block, at = {}, 0
     for piece in _shifted(tokens, 16, shift):
         assert piece.start == at
         at = piece.stop
         for number in range(piece.blocks):
             start = piece.key_start + number * piece.size
-            met[piece.start // 16 + number] = (start, start + piece.window)
+            keys_of_block[piece.start // 16 + number] = (start, start + piece.window)
     assert at == tokens
     for block in range(blocks):
         other = (block + shift) % blocks
-        assert met[block] == (16 * other, min(16 * other + 16, tokens))
+        assert keys_of_block[block] == (16 * other, min(16 * other + 16, tokens))
 
 
 def test_whole_blocks_make_few_pieces():

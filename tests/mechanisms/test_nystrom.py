@@ -84,15 +84,15 @@ def test_a_pad_between_has_no_part_in_a_mean():
 
 def test_the_residual_is_reported_to_an_open_log_and_falls():
     q, k, v = qkv(30)
-    seen = []
+    residuals = []
     for iterations in (2, 6, 24):
         made = mechanism("nystrom", Heads(2, 4), landmarks=6, iterations=iterations)
         made(q, k, v)
         with sparing.record(made) as log:
             made(q, k, v)
         assert [tuple(value.shape) for value in log["residual"]] == [(2, 2)]
-        seen.append(log["residual"][0].max().item())
-    assert seen[0] > seen[1] > seen[2]
+        residuals.append(log["residual"][0].max().item())
+    assert residuals[0] > residuals[1] > residuals[2]
     exact = mechanism("nystrom", Heads(2, 4), landmarks=6, pinv="exact")
     with sparing.record(exact) as log:
         exact(q, k, v)

@@ -57,10 +57,10 @@ def test_equals_its_weights_written_out_across_chunks(feature_map, causal):
                     made(q, k, v, mask=mask),
                     dense_performer(made, q, k, v, mask=mask),
                 )
-            seen = mask.keep_queries(queries)
-            if seen is not None:
+            keep_queries = mask.keep_queries(queries)
+            if keep_queries is not None:
                 output, expected = (
-                    part.where(seen[:, None, :, None], 0) for part in (output, expected)
+                    part.where(keep_queries[:, None, :, None], 0) for part in (output, expected)
                 )
             torch.testing.assert_close(output, expected, rtol=1e-10, atol=1e-10)
 
@@ -127,7 +127,7 @@ def test_a_causal_row_begins_with_its_own_value():
 
 
 def test_products_of_features_estimate_the_exponential():
-    """Over 200 draws of 16 features the mean lies within five standard errors."""
+    """Over 200 draws of 16 features the mean is within five standard errors."""
     q, k = torch.randn(2, 8).double() * 0.7
     expected = math.exp(q @ k / math.sqrt(8))
     for orthogonal in (False, True):

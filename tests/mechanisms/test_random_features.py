@@ -60,10 +60,10 @@ def test_a_constant_gate_is_a_plain_decay(share):
     q, k, v = streams(1, 200)
     output = made(q, k, v, mask=Mask(causal=True))
     for last in (0, 1, 63, 64, 199):
-        seen = slice(0, last + 1)
+        visible = slice(0, last + 1)
         decay = share ** torch.arange(last, -1, -1).double()
-        weights = decay * similarities(plain, q[:, :, last : last + 1], k[:, :, seen])[:, :, 0]
-        expected = (weights[..., None] * v[:, :, seen]).sum(2) / weights.sum(-1, keepdim=True)
+        weights = decay * similarities(plain, q[:, :, last : last + 1], k[:, :, visible])[:, :, 0]
+        expected = (weights[..., None] * v[:, :, visible]).sum(2) / weights.sum(-1, keepdim=True)
         torch.testing.assert_close(output[:, :, last], expected, rtol=1e-8, atol=1e-8)
 
 

@@ -51,9 +51,9 @@ def test_the_kernel_widens_with_the_head(dim):
     """The authors' code divides by 32^(1/4) whatever the width of a head."""
     q, k, v = drawn(12, dim=dim)
     output = built(dim, landmarks=24, ridge=1e-11)(q, k, v)
-    expected, theirs = (dense_gaussian(q, k, v, math.sqrt(width)) for width in (dim, 32))
+    expected, other = (dense_gaussian(q, k, v, math.sqrt(width)) for width in (dim, 32))
     torch.testing.assert_close(output, expected, rtol=1e-6, atol=1e-8)
-    assert torch.allclose(output, theirs, rtol=1e-2) == (dim == 32)
+    assert torch.allclose(output, other, rtol=1e-2) == (dim == 32)
 
 
 def test_long_rows_in_groups_of_heads_equal_the_reference():

@@ -50,7 +50,7 @@ def close(output, expected, mask):
     torch.testing.assert_close(output, expected, rtol=1e-10, atol=1e-10)
 
 
-def seen(tokens, causal, **options):
+def visible_keys(tokens, causal, **options):
     """Which keys get a weight: values are the rows of the identity."""
     made = mechanism("strided", Heads(1, tokens), **options)
     q = k = torch.zeros(1, 1, tokens, tokens)
@@ -170,15 +170,17 @@ def test_a_query_whose_set_is_empty_sees_itself():
 
 
 def test_the_sets_of_the_paper():
-    first, second = (seen(12, True, stride=4, combine=kind) for kind in ("first", "second"))
+    first, second = (visible_keys(12, True, stride=4, combine=kind) for kind in ("first", "second"))
     assert first[10].nonzero()[:, 0].tolist() == [7, 8, 9, 10]
     assert second[10].nonzero()[:, 0].tolist() == [2, 6, 10]
-    assert torch.equal(seen(12, True, stride=4), first | second)
+    assert torch.equal(visible_keys(12, True, stride=4), first | second)
     options = {"pattern": "fixed", "stride": 4, "summary": 2}
-    first, second = (seen(12, True, combine=kind, **options) for kind in ("first", "second"))
+    first, second = (
+        visible_keys(12, True, combine=kind, **options) for kind in ("first", "second")
+    )
     assert first[9].nonzero()[:, 0].tolist() == [8, 9]
     assert second[9].nonzero()[:, 0].tolist() == [2, 3, 6, 7]
-    assert torch.equal(seen(12, True, **options), first | second)
+    assert torch.equal(visible_keys(12, True, **options), first | second)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -187,7 +189,8 @@ def test_two_layers_reach_every_earlier_token(tokens, stride, causal):
     """Section 4.2: the sets' product is full, for strided in either order of the layers."""
     expected = torch.ones(tokens, tokens).tril() if causal else torch.ones(tokens, tokens)
     first, second = (
-        seen(tokens, causal, stride=stride, combine=kind).float() for kind in ("first", "second")
+        visible_keys(tokens, causal, stride=stride, combine=kind).float()
+        for kind in ("first", "second")
     )
     for reached in (second @ first, first @ second):
         assert torch.equal((reached > 0).float(), expected)
@@ -201,7 +204,7 @@ def test_fixed_layers_reach_every_earlier_token_in_one_order():
     """
     options = {"pattern": "fixed", "stride": 6, "summary": 1}
     first, second = (
-        seen(33, True, combine=kind, **options).float() + torch.eye(33)
+        visible_keys(33, True, combine=kind, **options).float() + torch.eye(33)
         for kind in ("first", "second")
     )
     expected = torch.ones(33, 33).tril()

@@ -18,7 +18,7 @@ def _seeded():
 
 
 def dense_band(q, k, v, radius, mask):
-    """Every weight written out; the queries stand at the last of the keys' positions."""
+    """Every weight written out; the queries are at the last of the keys' positions."""
     queries, keys = q.shape[2], k.shape[2]
     distance = torch.arange(keys) - torch.arange(queries)[:, None] - (keys - queries)
     weights = (q @ k.mT / math.sqrt(q.shape[-1])).exp().where(distance.abs() <= radius, 0)
