@@ -68,9 +68,9 @@ def test_both_forms_with_one_content_are_what_a_killed_process_left(path):
 def test_two_forms_that_differ_are_refused(path):
     packed = path.with_name("records.jsonl.gz")
     packed.write_bytes(gzip.compress(CONTENT + b"more\n"))
-    for act in (stored_path, expand_file):
+    for call in (stored_path, expand_file):
         with pytest.raises(DataError, match=r"records\.jsonl and records\.jsonl\.gz differ"):
-            act(path)
+            call(path)
     assert path.exists()
     assert packed.exists()
 
@@ -91,9 +91,9 @@ def test_two_forms_that_differ_are_refused(path):
 def test_a_damaged_file_gives_one_clear_line(path, spoil, message):
     packed = compress_file(path)
     packed.write_bytes(spoil(packed.read_bytes()))
-    for act in (read_stored, lambda given: expand_file(path)):
+    for call in (read_stored, lambda given: expand_file(path)):
         with pytest.raises(DataError, match=rf"records\.jsonl\.gz cannot be read: {message}"):
-            act(packed)
+            call(packed)
     assert not path.exists()
 
 

@@ -62,18 +62,24 @@ def _spoilt_section(config, changes):
     0.07,
     kind=st.sampled_from(KINDS),
     changes=CHANGES,
-    ours=st.booleans(),
+    sparing_section=st.booleans(),
     cuts=st.just([]) | st.just([]) | st.lists(CUTS, max_size=2),
 )
-def test_configurations(folder, kind, changes, ours, cuts):
+def test_configurations(folder, kind, changes, sparing_section, cuts):
     """config.json with other values, or damaged."""
     model_dir = folder / "model"
     _write(model_dir, kind)
     config = json.loads((model_dir / "config.json").read_text())
-    spoilt = _spoilt_section(config, changes) if ours else spoilt_tree(config, changes)
+    spoilt = _spoilt_section(config, changes) if sparing_section else spoilt_tree(config, changes)
     text = spoilt_bytes(text_of(spoilt).encode(), cuts)
     (model_dir / "config.json").write_bytes(text)
-    survives(lambda: sparing.load(model_dir), kind=kind, changes=changes, ours=ours, cuts=cuts)
+    survives(
+        lambda: sparing.load(model_dir),
+        kind=kind,
+        changes=changes,
+        sparing_section=sparing_section,
+        cuts=cuts,
+    )
 
 
 @fuzzed(

@@ -34,10 +34,10 @@ def test_padded_and_packed_rows_keep_the_same_tokens(share, lengths):
     expected = packed[selected].split(layout.choose(selected).lengths.tolist())
     capacity = Capacity.from_share(share)
     rows_left = drop_padded(rows, received, keep, capacity)
-    left = capacity.keep_after(keep)
+    keep_after = capacity.keep_after(keep)
     assert rows_left.shape[1] == capacity.of_count(tokens)
-    for row, mask, ours in zip(rows_left, left, expected, strict=True):
-        assert torch.equal(row[mask], ours)
+    for row, mask, expected_rows in zip(rows_left, keep_after, expected, strict=True):
+        assert torch.equal(row[mask], expected_rows)
 
 
 def test_without_pads_the_order_of_tokens_stays():
@@ -49,6 +49,6 @@ def test_without_pads_the_order_of_tokens_stays():
 
 def test_the_layout_that_is_left_fits_the_rows():
     keep = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]).bool()
-    left = Capacity.from_share(0.5).keep_after(keep)
-    assert left.tolist() == [[True, True], [True, False]]
-    assert Packed(left.sum(1)).lengths.tolist() == [2, 1]
+    keep_after = Capacity.from_share(0.5).keep_after(keep)
+    assert keep_after.tolist() == [[True, True], [True, False]]
+    assert Packed(keep_after.sum(1)).lengths.tolist() == [2, 1]

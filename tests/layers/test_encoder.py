@@ -76,12 +76,12 @@ def test_each_input_leaves_at_the_first_exit_that_is_sure(plan):
     assert len(trace.states) == plan.layers + 1
     output = built(rows, layout, plan)
     for index in range(len(layout.lengths)):
-        sure = [
+        sure_exits = [
             number
             for number in plan.stops
             if trace.answers[number][index].softmax(-1).max() > plan.threshold
         ]
-        expected = min(sure, default=plan.layers)
+        expected = min(sure_exits, default=plan.layers)
         assert int(output.layers[index]) == expected
         near(output.logits[index], trace.answers[expected][index])
 
@@ -143,10 +143,10 @@ def test_each_input_has_the_widths_that_its_confidence_gives_it(name, norm_first
         plan = replace(whole(built), **changes)
         rows, layout = packed(LENGTHS[name])
         after = plan.narrow_after
-        sure = built.trace(rows, layout, plan.wider).answers[after].softmax(-1).amax(-1)
+        confidence = built.trace(rows, layout, plan.wider).answers[after].softmax(-1).amax(-1)
         with record(built) as log:
             together = built(rows, layout, plan)
-        narrow = (sure > plan.narrow_above) & (together.layers > after)
+        narrow = (confidence > plan.narrow_above) & (together.layers > after)
         assert torch.equal(log["narrow"][0], narrow)
         for index, one in enumerate(apart(rows, LENGTHS[name])):
             way = plan.narrower if narrow[index] else plan.wider
@@ -154,7 +154,7 @@ def test_each_input_has_the_widths_that_its_confidence_gives_it(name, norm_first
                 expected = built(*one, way)
             near(together.logits[index : index + 1], expected.logits)
             assert int(together.layers[index]) == int(expected.layers)
-            # the head that told how sure it is has been asked by all that got there
+            # the confidence head that decided has run on all inputs that got there
             extra = 0 if after in way.computed_exits else built.head(after).flops
             assert float(log["flops"][0][index]) == float(alone["flops"][0]) + extra
 
@@ -197,8 +197,8 @@ def test_a_trace_with_two_widths_and_its_gradients(changes):
     for index, one in enumerate(apart(rows, LENGTHS["ragged"])):
         alone = built.trace(*one, plan)
         for number, state in enumerate(alone.states[1:]):
-            mine = torch.arange(7).repeat_interleave(trace.lengths[number]) == index
-            near(trace.states[number + 1][mine], state)
+            of_sample = torch.arange(7).repeat_interleave(trace.lengths[number]) == index
+            near(trace.states[number + 1][of_sample], state)
     sum(answers.square().sum() for answers in trace.answers.values()).backward()
     assert all(p.grad is not None and bool((p.grad != 0).any()) for p in built.parameters())
 

@@ -21,7 +21,7 @@ LEARNED = [kind for kind in GATES if kind != "random"]
 
 
 def _gated(kind, layers=(1, 3), seed=5):
-    """An encoder with gates that close on some tokens, and the plan that asks them."""
+    """An encoder with gates that close on some tokens, and the plan that uses them."""
     built = encoder()
     built.add_gates(kind, layers)
     generator = torch.Generator().manual_seed(seed)

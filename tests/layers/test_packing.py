@@ -1,4 +1,4 @@
-"""Packing loses nothing, mixes nobody, and refuses a sequence of nothing."""
+"""Packing loses nothing, mixes no sequences, and refuses an empty one."""
 
 from __future__ import annotations
 

@@ -35,11 +35,11 @@ def slow(image, size, name):
         for left in range(0, image.shape[2] - size[1] + 1, size[1]):
             part = image[:, top : top + size[0], left : left + size[1]]
             channels = [[float(x) for x in channel.flatten()] for channel in part]
-            seen = [
+            levels = [
                 sum(w * c for w, c in zip(LUMA, colours, strict=True))
                 for colours in zip(*channels, strict=True)
             ]
-            scores.append(FORMULAS[name](channels, seen))
+            scores.append(FORMULAS[name](channels, levels))
     return torch.tensor(scores, dtype=torch.float64)
 
 
@@ -48,19 +48,19 @@ def variance(values, less):
     return sum((value - mean) ** 2 for value in values) / (len(values) - less)
 
 
-def entropy(seen, bins=16):
+def entropy(levels, bins=16):
     shares = [
-        sum(min(int(x * bins), bins - 1) == number for x in seen) / len(seen)
+        sum(min(int(x * bins), bins - 1) == number for x in levels) / len(levels)
         for number in range(bins)
     ]
     return -sum(p * math.log2(p) for p in shares if p)
 
 
 FORMULAS = {
-    "contrast": lambda _, seen: (max(seen) - min(seen)) / (max(seen) + min(seen) + 1e-6),
-    "rms": lambda _, seen: math.sqrt(variance(seen, 0)),
+    "contrast": lambda _, levels: (max(levels) - min(levels)) / (max(levels) + min(levels) + 1e-6),
+    "rms": lambda _, levels: math.sqrt(variance(levels, 0)),
     "variance": lambda channels, _: sum(variance(c, 1) for c in channels) / len(channels),
-    "entropy": lambda _, seen: entropy(seen),
+    "entropy": lambda _, levels: entropy(levels),
 }
 
 

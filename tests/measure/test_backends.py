@@ -12,7 +12,7 @@ from sparing.measure.energy import EnergyMeter
 
 
 class Tracker:
-    """CodeCarbon's offline tracker, as far as it is asked."""
+    """CodeCarbon's offline tracker, as far as it is used."""
 
     mode = "constant"
     boards = 0
@@ -40,14 +40,14 @@ def codecarbon(monkeypatch):
     return module.OfflineEmissionsTracker
 
 
-def used(backend):
+def energy_of(backend):
     with EnergyMeter(backend=backend) as meter:
         sum(range(1000))
     return meter.energy
 
 
 def test_a_constant_is_estimated_whatever_it_is_called(codecarbon):
-    energy = used("codecarbon")
+    energy = energy_of("codecarbon")
     assert {c.name: c.obtained for c in energy.components} == {
         "cpu": "estimated",
         "ram": "estimated",
@@ -59,7 +59,7 @@ def test_a_constant_is_estimated_whatever_it_is_called(codecarbon):
 
 def test_counters_are_measured(codecarbon):
     codecarbon.mode, codecarbon.boards = "intel_rapl", 1
-    energy = used("codecarbon")
+    energy = energy_of("codecarbon")
     obtained = {c.name: c.obtained for c in energy.components}
     assert obtained == {"cpu": "measured", "ram": "estimated", "gpu": "measured"}
     assert energy.component("gpu").energy_j == pytest.approx(10.8)
@@ -87,7 +87,7 @@ def zeus(monkeypatch):
 
 
 def test_zeus_gives_boards_and_packages(zeus):
-    energy = used("zeus")
+    energy = energy_of("zeus")
     components = {c.name: (c.energy_j, c.obtained) for c in energy.components}
     assert components == {
         "gpu 0": (5.0, "measured"),
@@ -99,7 +99,7 @@ def test_zeus_gives_boards_and_packages(zeus):
 
 def test_what_zeus_cannot_read_of_the_processor_is_our_estimate(zeus):
     zeus.cpu_energy = None
-    energy = used("zeus")
+    energy = energy_of("zeus")
     assert energy.component("cpu").obtained == "estimated"
     assert any("package" in note for note in energy.notes)
 
@@ -121,5 +121,5 @@ def test_an_unknown_meter_is_named_with_the_nearest():
 @pytest.mark.parametrize("name", ["codecarbon", "zeus"])
 def test_the_real_meter_where_it_is_installed(name):
     pytest.importorskip(name)
-    energy = used(name)
+    energy = energy_of(name)
     assert energy.component("cpu").energy_j >= 0

@@ -119,8 +119,8 @@ def test_one_counter_under_two_dies_counts_once_and_two_counters_twice(powercap)
     powercap.zone("intel-rapl:3", "package-1-die-1", 990_000_000)
     reader = RaplReader(powercap.root)
     reader.start()
-    for number, used in ((0, 9_000_000), (1, 9_000_450), (2, 3_000_000), (3, 194_000_000)):
-        powercap.set(f"intel-rapl:{number}", 800_000_000 + used)
+    for number, microjoules in ((0, 9_000_000), (1, 9_000_450), (2, 3_000_000), (3, 194_000_000)):
+        powercap.set(f"intel-rapl:{number}", 800_000_000 + microjoules)
     assert joules(reader) == {
         "package-0-die-0": 9.0,
         "package-1-die-0": 3.0,
@@ -433,8 +433,8 @@ def window(energy_j, obtained="estimated", name="cpu"):
 
 
 def test_a_ratio_of_estimates_is_said_to_be_of_cpu_time():
-    ours, theirs = [window(2.0), window(8.0)], [window(1.0), window(1.0)]
-    ratio = energy_ratios(ours, theirs)["cpu"]
+    candidate, baseline = [window(2.0), window(8.0)], [window(1.0), window(1.0)]
+    ratio = energy_ratios(candidate, baseline)["cpu"]
     assert ratio.ratio.value == pytest.approx(4.0)
     assert ratio.obtained == "estimated"
     assert "ratio of CPU time" in ratio.meaning

@@ -1,4 +1,4 @@
-"""Timing on real inputs with a clock of our own: who runs when, and what is made of it."""
+"""Timing on real inputs with a clock of our own: the order of the calls, and the figures."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_each_input_has_its_own_time_and_answer():
 
 
 def test_everybody_has_every_turn():
-    """All calls on one input before the next; each stands first, last and after each other."""
+    """All calls on one input before the next; each runs first, last and after each other."""
     clock = Clock()
     calls = {name: clock.call(name, lambda n: 1) for name in "abc"}
     time_inputs(calls, list(range(6)), rounds=2, warmup=0, clock=clock)
@@ -106,14 +106,14 @@ def test_the_median_belongs_to_an_input():
 
 def test_progress_and_surroundings():
     threads, collecting, progress = torch.get_num_threads(), gc.isenabled(), []
-    seen = []
+    settings = []
 
     def call(given):
-        seen.append((torch.get_num_threads(), gc.isenabled()))
+        settings.append((torch.get_num_threads(), gc.isenabled()))
 
     time_inputs({"a": call}, [1, 2], rounds=2, warmup=0, on_progress=progress.append)
     assert progress == [0.25, 0.5, 0.75, 1.0]
-    assert set(seen) == {(1, False)}
+    assert set(settings) == {(1, False)}
     assert (torch.get_num_threads(), gc.isenabled()) == (threads, collecting)
 
 
@@ -151,8 +151,8 @@ def test_the_interval_covers_other_inputs_of_the_kind(monkeypatch):
     truth = population.sum() / (population / (1 + population % 1)).sum()
     covered, runs = 0, 40
     for seed in range(runs):
-        theirs = generator.choice(population, 120)
-        ratio = speed_up(_times(theirs / (1 + theirs % 1)), _times(theirs), seed=seed)
+        sampled = generator.choice(population, 120)
+        ratio = speed_up(_times(sampled / (1 + sampled % 1)), _times(sampled), seed=seed)
         low, high = ratio.interval
         assert low <= ratio.value <= high
         covered += low <= truth <= high
@@ -161,11 +161,11 @@ def test_the_interval_covers_other_inputs_of_the_kind(monkeypatch):
 
 def test_the_interval_is_drawn_from_its_seed_alone():
     generator = np.random.default_rng(1)
-    ours, theirs = _times(generator.random(50)), _times(generator.random(50))
-    first: Interval = speed_up(ours, theirs, seed=3).interval
+    candidate, baseline = _times(generator.random(50)), _times(generator.random(50))
+    first: Interval = speed_up(candidate, baseline, seed=3).interval
     np.random.seed(0)  # noqa: NPY002
-    assert speed_up(ours, theirs, seed=3).interval == first
-    assert speed_up(ours, theirs, seed=4).interval != first
+    assert speed_up(candidate, baseline, seed=3).interval == first
+    assert speed_up(candidate, baseline, seed=4).interval != first
 
 
 def test_pairs_that_do_not_fit_and_names_that_are_unknown():

@@ -62,19 +62,19 @@ def test_short_calls_are_repeated_until_a_sample_is_long_enough():
 
 
 def test_each_call_takes_every_place_and_meets_every_neighbour():
-    seen = []
+    names = []
     clock = FakeClock()
 
     def logged(name):
         def call():
-            seen.append(name)
+            names.append(name)
             clock.now += 0.01
 
         return call
 
     calls = {name: logged(name) for name in "abc"}
     paired_latency(calls, baseline="a", rounds=6, warmup=0, clock=clock)
-    rounds = [tuple(seen[start : start + 3]) for start in range(3, len(seen), 3)]
+    rounds = [tuple(names[start : start + 3]) for start in range(3, len(names), 3)]
     assert len(rounds) == 6
     assert set(rounds) == {tuple(order) for order in ("abc", "bca", "cab", "cba", "acb", "bac")}
 
@@ -142,15 +142,15 @@ def test_the_budget_ends_rounds_but_leaves_the_fewest():
 
 def test_threads_and_collector_stand_still_and_are_restored():
     before = torch.get_num_threads()
-    seen = []
+    settings = []
 
     def call():
-        seen.append((torch.get_num_threads(), gc.isenabled()))
+        settings.append((torch.get_num_threads(), gc.isenabled()))
 
     result = paired_latency(
         {"dense": call}, baseline="dense", threads=before + 1, rounds=2, min_sample_ms=0.0
     )
-    assert set(seen) == {(before + 1, False)}
+    assert set(settings) == {(before + 1, False)}
     assert result["dense"].threads == before + 1
     assert (torch.get_num_threads(), gc.isenabled()) == (before, True)
 

@@ -40,7 +40,7 @@ def load_of(**changes):
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "words"),
     [
         ({}, ""),
         ({"threads": 2}, ""),
@@ -60,9 +60,9 @@ def load_of(**changes):
         ({"load_before": 10.0, "load_after": 10.0, "our_threads": 9}, ""),  # children of ours
     ],
 )
-def test_a_busy_machine_is_noticed_and_our_work_is_not_that_of_others(changes, says):
+def test_a_busy_machine_is_noticed_and_our_work_is_not_that_of_others(changes, words):
     disturbance = load_of(**changes).disturbance
-    assert says in disturbance if says else not disturbance
+    assert words in disturbance if words else not disturbance
 
 
 def counters(wall, thread, process=None, tree=None, machine=None, load=None):

@@ -33,23 +33,23 @@ def test_eager_attention_needs_its_square_and_fused_does_not():
 
 
 @pytest.mark.parametrize(
-    ("how", "error", "words"),
+    ("cause", "error", "words"),
     [
         ("killed", OutOfMemory, "lack of memory"),
         ("starved", OutOfMemory, "RuntimeError"),
         ("plain", MeasurementError, "ValueError: a plain mistake$"),
     ],
 )
-def test_a_call_that_dies_gives_one_clear_line(how, error, words):
+def test_a_call_that_dies_gives_one_clear_line(cause, error, words):
     with pytest.raises(error, match=words) as raised:
-        peak_memory(f"{SUBJECTS}:failing", {"how": how})
+        peak_memory(f"{SUBJECTS}:failing", {"cause": cause})
     assert "\n" not in str(raised.value)
     assert type(raised.value) is error
 
 
 def test_a_call_that_takes_too_long_is_ended():
     with pytest.raises(MeasurementError, match=r"within 0\.1 seconds"):
-        peak_memory(f"{SUBJECTS}:failing", {"how": "slow"}, timeout_s=0.1)
+        peak_memory(f"{SUBJECTS}:failing", {"cause": "slow"}, timeout_s=0.1)
 
 
 def test_wrong_requests_are_refused_before_a_process_starts():

@@ -19,13 +19,13 @@ def drawn(count, effect=0.0, spread=0.05, seed=0):
 
 
 def test_the_numbers_are_those_of_the_library_on_log_ratios():
-    ours, baseline = drawn(14, -0.1)
-    logs = np.log(ours / baseline)
-    comparison = compare_pairs(ours, baseline)
+    candidate, baseline = drawn(14, -0.1)
+    logs = np.log(candidate / baseline)
+    comparison = compare_pairs(candidate, baseline)
     assert comparison.normal_p == pytest.approx(stats.shapiro(logs).pvalue)
     assert comparison.follow_up == "t"
     assert comparison.follow_up_p == pytest.approx(
-        stats.ttest_rel(np.log(ours), np.log(baseline)).pvalue
+        stats.ttest_rel(np.log(candidate), np.log(baseline)).pvalue
     )
     assert comparison.effect == pytest.approx(logs.mean() / logs.std(ddof=1))
     assert comparison.ratio.value == pytest.approx(math.exp(logs.mean()))
@@ -52,8 +52,8 @@ def test_ranks_by_hand():
 
 
 def test_the_arms_swapped_say_the_inverse():
-    ours, baseline = drawn(11, 0.07)
-    one, other = compare_pairs(ours, baseline), compare_pairs(baseline, ours)
+    candidate, baseline = drawn(11, 0.07)
+    one, other = compare_pairs(candidate, baseline), compare_pairs(baseline, candidate)
     assert one.ratio.value == pytest.approx(1 / other.ratio.value)
     assert one.typical_ratio == pytest.approx(1 / other.typical_ratio)
     assert one.rank_effect == pytest.approx(-other.rank_effect)
@@ -72,10 +72,10 @@ def test_arms_that_do_not_differ_say_so_as_often_as_they_should():
 
 
 def test_ten_pairs_see_a_difference_of_a_tenth():
-    seen = sum(
+    detected = sum(
         compare_pairs(*drawn(10, -0.1, 0.08, seed)).sign_flip_p <= 0.05 for seed in range(200)
     )
-    assert seen / 200 > 0.85
+    assert detected / 200 > 0.85
 
 
 def test_ten_pairs_are_enough_for_a_claim_and_nine_are_not():
@@ -96,10 +96,10 @@ def test_what_few_pairs_cannot_say():
     assert same.sign_flip_p == 1
 
 
-@pytest.mark.parametrize(("ours", "baseline"), [([1.0], [1.0, 2.0]), ([], []), ([0.0], [1.0])])
-def test_what_is_no_pair_is_refused(ours, baseline):
+@pytest.mark.parametrize(("candidate", "baseline"), [([1.0], [1.0, 2.0]), ([], []), ([0.0], [1.0])])
+def test_what_is_no_pair_is_refused(candidate, baseline):
     with pytest.raises(UsageError):
-        compare_pairs(ours, baseline)
+        compare_pairs(candidate, baseline)
 
 
 def test_energy_to_a_target_is_that_of_the_validation_that_reaches_it():
