@@ -34,17 +34,17 @@ def test_what_is_known_of_the_published_sets_holds():
     inside = {example.text for name in ("train", "validation", "in") for example in sets[name]}
     assert len(inside) == 4000
     assert sum(sum(map(abs, example.operands)) == 22 for example in sets["out"]) == 192
-    seen = sum(-5 in example.operands for example in sets["out"]) / 2048
-    assert seen == pytest.approx(0.33, abs=0.005)
+    share = sum(-5 in example.operands for example in sets["out"]) / 2048
+    assert share == pytest.approx(0.33, abs=0.005)
     assert [len(example.operands) for example in sets["long"][200:300]] == [4] * 100
 
 
 def test_the_corrected_sets_share_nothing():
     sets = corrected()
-    texts = {name: {example.text for example in of} for name, of in sets.items()}
+    texts = {name: {example.text for example in examples} for name, examples in sets.items()}
     for one, other in itertools.combinations(texts, 2):
         assert not texts[one] & texts[other], (one, other)
-    assert all(len(texts[name]) == len(of) for name, of in sets.items())
+    assert all(len(texts[name]) == len(examples) for name, examples in sets.items())
     trained = {operand for example in sets["train"] for operand in example.operands}
     for name in ("out", "out+long"):
         assert not trained & {operand for example in sets[name] for operand in example.operands}
@@ -54,7 +54,9 @@ def test_the_corrected_sets_share_nothing():
 
 def test_predicting_zero_gives_the_known_errors():
     sets = published()
-    mean = {name: value_scores(of, [0.0] * len(of)).mean for name, of in sets.items()}
+    mean = {
+        name: value_scores(examples, [0.0] * len(examples)).mean for name, examples in sets.items()
+    }
     assert mean["in"] == pytest.approx(4.02, abs=0.005)
     assert mean["out"] == pytest.approx(9.75, abs=0.005)
     assert mean["long"] == pytest.approx(5.76, abs=0.005)
@@ -63,7 +65,7 @@ def test_predicting_zero_gives_the_known_errors():
 def test_two_shared_weights_solve_every_published_set():
     sets = published()
 
-    def parts(of):
+    def parts(examples):
         rows = [
             (
                 sum(example.operands),
@@ -74,15 +76,15 @@ def test_two_shared_weights_solve_every_published_set():
                     )
                 ),
             )
-            for example in of
+            for example in examples
         ]
         return torch.tensor(rows, dtype=torch.float64)
 
     values = torch.tensor([[example.value] for example in sets["train"]], dtype=torch.float64)
     weights = torch.linalg.lstsq(parts(sets["train"]), values).solution
     assert weights.flatten().tolist() == pytest.approx([-1, 2])
-    for of in sets.values():
-        assert value_scores(of, (parts(of) @ weights).flatten().tolist()).exact == 1
+    for examples in sets.values():
+        assert value_scores(examples, (parts(examples) @ weights).flatten().tolist()).exact == 1
 
 
 @pytest.mark.parametrize(
@@ -181,13 +183,15 @@ def test_the_bounded_score_is_fifty_at_the_baseline_and_a_hundred_at_the_truth()
 
 def test_the_published_score_is_one_at_the_baseline_and_infinite_at_the_truth():
     sets = published()
-    wrong = {name: [example.value + 0.5 for example in of] for name, of in sets.items()}
+    wrong = {name: [example.value + 0.5 for example in examples] for name, examples in sets.items()}
     relative = value_scores(sets["out"], wrong["out"]).relative
     baseline = {"in": 0.5, "out": 0.5, "long": 0.5, "relative": relative}
     assert legacy_score(sets, wrong, baseline) == pytest.approx(1)
-    half = {name: [example.value + 0.25 for example in of] for name, of in sets.items()}
+    half = {name: [example.value + 0.25 for example in examples] for name, examples in sets.items()}
     assert legacy_score(sets, half, baseline) == pytest.approx(4)
-    truth = {name: [float(example.value) for example in of] for name, of in sets.items()}
+    truth = {
+        name: [float(example.value) for example in examples] for name, examples in sets.items()
+    }
     assert legacy_score(sets, truth, baseline) == math.inf
     with pytest.raises(UsageError, match="predictions of in are not all finite"):
         legacy_score(sets, {**truth, "in": [math.nan] * len(truth["in"])}, baseline)

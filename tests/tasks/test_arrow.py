@@ -15,7 +15,7 @@ from sparing.tasks._frame import saved_data_set
 
 @pytest.fixture(params=["one", "splits"])
 def saved(request, tmp_path):
-    """A saved data set, and the folder that its file lies in."""
+    """A saved data set, and the folder of its file."""
     one = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]})
     one = one.cast_column("label", datasets.ClassLabel(names=["no", "yes"]))
     if request.param == "one":

@@ -182,10 +182,10 @@ def test_the_hubs_rows_serve_as_the_files_do(tmp_path, monkeypatch):
 
     glue_files.write(tmp_path, "stsb")
     texts = {word: [f"{word} film {i}" for i in range(60)] for word in ("train", "dev")}
-    others, scores = [f'so "it {i} goes' for i in range(60)], [0.0, 1.25, 3.5, 5.0] * 15
+    second_texts, scores = [f'so "it {i} goes' for i in range(60)], [0.0, 1.25, 3.5, 5.0] * 15
 
     def part(word, count):
-        columns = {"sentence1": texts[word], "sentence2": others, "label": scores}
+        columns = {"sentence1": texts[word], "sentence2": second_texts, "label": scores}
         return {name: column[:count] for name, column in columns.items()}
 
     hub = {"train": part("train", 60), "validation": part("dev", 12)}

@@ -435,14 +435,14 @@ def test_a_strip_is_cut_before_it_is_scaled():
     strip = torch.randint(0, 256, (3, 2, 4001), dtype=torch.uint8)
     middle = strip[:, :, 1992:2009]
     torch.testing.assert_close(fitted(strip, 32), fitted(middle, 32), atol=0.2, rtol=0)
-    seen = []
+    sizes = []
     resized = torch.nn.functional.interpolate
 
     def watched(values, size, **more):
-        seen.append(size)
+        sizes.append(size)
         return resized(values, size, **more)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sparing.tasks._pictures.F.interpolate", watched)
         fitted(strip, 224)
-    assert max(seen[0]) <= 5 * 224
+    assert max(sizes[0]) <= 5 * 224

@@ -133,7 +133,7 @@ def test_more_than_there_are_is_refused_with_how_many_there_are():
 
 @pytest.mark.parametrize("accepted", [[9_000, 40_000], [40_000, 80_000, 300_000]])
 def test_lengths_that_are_rare_are_waited_for(monkeypatch, accepted):
-    # a stand-in for the grammar, which gives one that fits at these tries only
+    # a substitute for the grammar, which gives one that fits at these tries only
     tries = iter(range(1, 400_000))
     monkeypatch.setattr(
         listops,

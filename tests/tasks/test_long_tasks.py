@@ -1,4 +1,4 @@
-"""Long tasks: chance levels, nothing beside the task that tells the class, little padding."""
+"""Long tasks: chance levels, no shortcut to the class, little padding."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_retrieval_of_papers(papers):
 
 
 def test_papers_are_read_as_bytes(papers):
-    # a form feed, a next line mark and bytes that are not UTF-8 stand inside of papers
+    # a form feed, a next line mark and bytes that are not UTF-8 occur inside papers
     odd = b"1\t3\t4\tone \x0c two \xc2\x85 three \xff\xfe\tother\r\n0\t5\t6\ta\tb\r\n"
     (papers / "new_aan_pairs.test.tsv").write_bytes(odd)
     task = load_task("retrieval", data=papers.parent, pairs="papers")

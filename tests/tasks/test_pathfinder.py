@@ -46,15 +46,15 @@ def marks_of(image):
 def connected(image, first, second, apart=3):
     """A walk from dash to dash: no step is longer than a gap."""
     ink = {(int(y), int(x)) for y, x in np.argwhere(image == DASH_LEVEL)} | {first, second}
-    seen, waiting = {first}, deque([first])
+    reached, waiting = {first}, deque([first])
     steps = range(-apart, apart + 1)
     while waiting:
         y, x = waiting.popleft()
         for pixel in ((y + down, x + right) for down in steps for right in steps):
-            if pixel in ink and pixel not in seen:
-                seen.add(pixel)
+            if pixel in ink and pixel not in reached:
+                reached.add(pixel)
                 waiting.append(pixel)
-    return second in seen
+    return second in reached
 
 
 @pytest.mark.parametrize(("side", "count"), [(24, 60), (32, 200), (128, 40)])
@@ -121,7 +121,7 @@ def test_a_linear_classifier_of_the_pixels_is_at_chance(many):
 
 
 def beside_the_marks(image):
-    """The marks' distance, and where the ink next to each lies, seen from the line between them."""
+    """The marks' distance, and where the ink next to each is, seen from the line between them."""
     parts, _ = label(image == MARK_LEVEL)
     marks = np.array(center_of_mass(parts > 0, parts, [1, 2]))
     line, ink = marks[1] - marks[0], np.argwhere(image == DASH_LEVEL)

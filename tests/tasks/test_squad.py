@@ -106,7 +106,7 @@ def test_windows_cover_passages_and_hold_the_answers(task):
     split, passages = task.test, task.test.passages
     assert len(passages.questions) == 9
     assert len(split) == len(passages.windows) > 9
-    seen = {number: set() for number in range(9)}
+    covered = {number: set() for number in range(9)}
     answered = set()
     for ids, spans, window in zip(
         split.inputs, split.labels.tolist(), passages.windows, strict=True
@@ -114,14 +114,14 @@ def test_windows_cover_passages_and_hold_the_answers(task):
         question = passages.questions[window.question]
         assert len(ids) <= 90
         for begin, end in window.places.tolist():
-            seen[window.question].update(range(begin, end))
+            covered[window.question].update(range(begin, end))
         if spans != [0, 0]:
             first, last = (position - window.first for position in spans)
             text = question.passage[window.places[first, 0] : window.places[last, 1]]
             assert text == question.answers[0]
             answered.add(window.question)
     assert answered == set(range(9))
-    for number, positions in seen.items():
+    for number, positions in covered.items():
         text = passages.questions[number].passage
         assert {position for position, letter in enumerate(text) if letter != " "} <= positions
 

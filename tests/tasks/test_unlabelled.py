@@ -94,15 +94,15 @@ def test_pairs_go_with_pairs_alone(task: Task, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "said"),
+    ("texts", "message"),
     [
         (["a\tb\tc"], "3 columns"),
         (["one", "two\tcolumns"], "text 2 has 2 columns"),
         (["", ""], "has no texts"),
     ],
 )
-def test_broken_files_are_named(task: Task, tmp_path: Path, texts: list[str], said: str) -> None:
-    with pytest.raises(DataError, match=said):
+def test_broken_files_are_named(task: Task, tmp_path: Path, texts: list[str], message: str) -> None:
+    with pytest.raises(DataError, match=message):
         with_unlabelled(task, [lines(tmp_path / "more.tsv", *texts)])
 
 

@@ -33,16 +33,16 @@ def test_a_mirrored_image_is_mirrored():
 def test_a_shift_moves_all_and_repeats_the_edge():
     given = images(40)
     changed = Augmentation(0.0, 2, 0.0, 0.0)(given, 0)
-    seen = set()
+    shifts = set()
     for before, after in zip(given, changed, strict=True):
         positions = torch.arange(8)
         for down in range(-2, 3):
             for right in range(-2, 3):
                 rows, columns = (positions + down).clamp(0, 7), (positions + right).clamp(0, 7)
                 if torch.equal(before[:, rows][:, :, columns], after):
-                    seen.add((down, right))
+                    shifts.add((down, right))
                     break
-    assert len(seen) > 10
+    assert len(shifts) > 10
 
 
 def test_brightness_and_contrast_keep_to_their_limits():

@@ -19,10 +19,10 @@ def by_hand(points, kinds, margin):
     losses = []
     for a in range(len(points)):
         alike = [p for p in range(len(points)) if p != a and kinds[p] == kinds[a]]
-        others = [n for n in range(len(points)) if kinds[n] != kinds[a]]
-        if not alike or not others:
+        unlike = [n for n in range(len(points)) if kinds[n] != kinds[a]]
+        if not alike or not unlike:
             continue
-        nearest = min(float((points[a] - points[n]).norm()) for n in others)
+        nearest = min(float((points[a] - points[n]).norm()) for n in unlike)
         pair_losses = [
             max(0.0, margin + float((points[a] - points[p]).norm()) - nearest) for p in alike
         ]

@@ -138,13 +138,13 @@ def test_the_whole_plan_with_one_exit_is_ordinary_distillation(family):
     adaptive, teacher = _pair(family, exits=[])
     weights = Distillation(labels=0.3, outputs=0.8, hidden_states=0.0, temperature=3.0)
     batch = _batch(family)
-    ours = ElasticLoss(teacher, weights, WHOLE)(adaptive, batch, 7)
+    loss = ElasticLoss(teacher, weights, WHOLE)(adaptive, batch, 7)
 
     class Plain(torch.nn.Module):
         def forward(self, **given):
             return adaptive(**given)
 
-    near(ours.double(), distillation_loss(Plain(), teacher, batch, weights).double(), within=1e-6)
+    near(loss.double(), distillation_loss(Plain(), teacher, batch, weights).double(), within=1e-6)
 
 
 def test_all_exits_count_alike():

@@ -55,14 +55,14 @@ def test_batches_hold_like_lengths_and_every_example_once():
     generator = torch.Generator().manual_seed(0)
     lengths = torch.randint(1, 100, (1000,), generator=generator).tolist()
     order = LengthGrouped(lengths, 10, seed=0)
-    seen = list(order)
-    assert Counter(seen) == Counter(range(1000))
+    indices = list(order)
+    assert Counter(indices) == Counter(range(1000))
     spreads = [
         max(lengths[i] for i in batch) - min(lengths[i] for i in batch)
-        for batch in (seen[start : start + 10] for start in range(0, 1000, 10))
+        for batch in (indices[start : start + 10] for start in range(0, 1000, 10))
     ]
     assert sum(spreads) / len(spreads) < 5
-    first = [lengths[seen[start]] for start in range(0, 1000, 10)]
+    first = [lengths[indices[start]] for start in range(0, 1000, 10)]
     assert first != sorted(first) != first[::-1]
 
 

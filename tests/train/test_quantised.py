@@ -144,17 +144,17 @@ def test_gradients_reach_every_weight_but_frozen_embeddings():
 def test_the_teacher_is_not_rounded():
     model, teacher = _frozen()
     batch = {**texts([9, 4, 7]), "labels": torch.tensor([0, 2, 1])}
-    seen = []
+    outputs = []
 
     class Watched(nn.Module):
         def forward(self, **given):
-            seen.append(teacher(**{n: v for n, v in given.items() if n != "labels"}))
-            return seen[-1]
+            outputs.append(teacher(**{n: v for n, v in given.items() if n != "labels"}))
+            return outputs[-1]
 
     Int8Loss(ElasticLoss(Watched(), FOLLOW, WHOLE))(model, batch, 0)
     with torch.no_grad():
         plain = teacher(**texts([9, 4, 7])).logits
-    assert torch.equal(seen[0].logits, plain)
+    assert torch.equal(outputs[0].logits, plain)
 
 
 def test_a_run_says_that_it_is_for_int8_and_ends_nearer_to_it(tmp_path):

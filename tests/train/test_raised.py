@@ -25,10 +25,12 @@ def _is_raised(mixed: torch.Tensor) -> bool:
 
 @pytest.mark.parametrize("mask", ["none", "boolean", "added"])
 def test_it_is_float32_attention_of_the_same_numbers_and_bfloat16_again(mask):
-    streams, seen = _streams(), torch.tensor([[True, True, True, False, True]])
-    given = {"none": None, "boolean": seen, "added": torch.zeros(1, 5).masked_fill(~seen, -1e4)}[
-        mask
-    ]
+    streams, visible = _streams(), torch.tensor([[True, True, True, False, True]])
+    given = {
+        "none": None,
+        "boolean": visible,
+        "added": torch.zeros(1, 5).masked_fill(~visible, -1e4),
+    }[mask]
     under = given.bfloat16() if mask == "added" else given
     with raised_attention(bfloat16=True, device=CPU), torch.autocast("cpu", torch.bfloat16):
         output = F.scaled_dot_product_attention(*streams, under, scale=0.3)

@@ -35,17 +35,17 @@ def free(monkeypatch):
 
 def saved_for_backward(model, batch, tokens):
     """Bytes of the distinct tensors that the forward pass keeps."""
-    seen = {}
+    bytes_of_storage = {}
 
     def keep(tensor):
-        seen[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        bytes_of_storage[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
     ids = torch.full((batch, tokens), 2)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         output = model(input_ids=ids).logits.sum()
     del output
-    return sum(seen.values())
+    return sum(bytes_of_storage.values())
 
 
 def test_eager_keeps_a_square_in_every_layer():

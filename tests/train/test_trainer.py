@@ -32,7 +32,7 @@ def task():
 
 
 class _StopAt:
-    """Stands for a user who presses Ctrl-C when so much is done."""
+    """Ctrl-C once a share of the training is done."""
 
     def __init__(self, fraction):
         self.fraction = fraction
@@ -51,7 +51,7 @@ def instant_progress(monkeypatch):
 def test_training_learns_and_leaves_what_it_says(task, tmp_path, capfd):
     model = token_model(task)
     events, waited = [], []
-    with progress_to(lambda *event: waited.append(event)):  # and is not: somebody else asked
+    with progress_to(lambda *event: waited.append(event)):  # no event: the call has a callback
         result = train(
             model,
             task,
@@ -162,8 +162,8 @@ def test_all_checkpoints_damaged(task, tmp_path, instant_progress):
 
 
 def test_the_first_checkpoint_torn_while_it_was_written(task, tmp_path, instant_progress):
-    whole, torn, (first, *others) = _whole_and_parts(task, tmp_path)
-    for path in others:
+    whole, torn, (first, *other_paths) = _whole_and_parts(task, tmp_path)
+    for path in other_paths:
         shutil.rmtree(path)
     (first / "trainer_state.json").unlink()  # it is written last
     again = token_model(task)

@@ -83,6 +83,6 @@ def alone(given, index):
     return one
 
 
-def near(ours, theirs, within=1e-10):
+def near(output, expected, within=1e-10):
     """Equal within so much, shapes and types included."""
-    torch.testing.assert_close(ours, theirs, rtol=within, atol=within)
+    torch.testing.assert_close(output, expected, rtol=within, atol=within)

@@ -1,5 +1,5 @@
-"""The adaptive form answers as the dense model does, for every family, until it is told to spend
-less; and then one budget sets it."""
+"""The adaptive form answers as the dense model does, for every family, until its plan spends less;
+then one budget sets the plan."""
 
 from __future__ import annotations
 
@@ -122,10 +122,10 @@ def test_the_longest_text(family):
 
 def test_a_batch_of_nobody():
     adaptive = adapt(dense())
-    nobody = torch.zeros(0, 5, dtype=torch.long)
+    no_tokens = torch.zeros(0, 5, dtype=torch.long)
     for plan in (adaptive.plan, replace(adaptive.plan, exits=(2,), threshold=0.5, tokens_kept=0.5)):
         adaptive.plan = plan
-        assert adaptive(input_ids=nobody, attention_mask=nobody).logits.shape == (0, 3)
+        assert adaptive(input_ids=no_tokens, attention_mask=no_tokens).logits.shape == (0, 3)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "vit"])

@@ -171,12 +171,12 @@ def _gradients(model, given):
     return {name: value.grad for name, value in model.named_parameters()}
 
 
-def _assert_same(ours, theirs):
-    assert ours.keys() == theirs.keys()
-    for name, value in theirs.items():
-        assert (value is None) == (ours[name] is None), name
+def _assert_same(output, expected):
+    assert output.keys() == expected.keys()
+    for name, value in expected.items():
+        assert (value is None) == (output[name] is None), name
         if value is not None:
-            torch.testing.assert_close(ours[name], value)
+            torch.testing.assert_close(output[name], value)
 
 
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing")

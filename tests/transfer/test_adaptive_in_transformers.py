@@ -67,11 +67,13 @@ def test_automatic_classes_read_what_load_reads(family, tmp_path):
             model = kind.from_pretrained(tmp_path, **options)
             assert type(model) is AdaptiveClassifier
             assert torch.equal(model(**inputs(family)).logits, expected)
-    plain, ours = dense(family).config.to_dict(), config.to_dict()
+    plain, adaptive_config = dense(family).config.to_dict(), config.to_dict()
     assert config.dtype == torch.float64
     unlike = {"model_type", "architectures", "transformers_version", "_name_or_path", "dtype"}
     names = plain.keys() - unlike
-    assert {name: ours.get(name) for name in names} == {name: plain[name] for name in names}
+    assert {name: adaptive_config.get(name) for name in names} == {
+        name: plain[name] for name in names
+    }
 
 
 @pytest.mark.parametrize("kind", [BertForSequenceClassification, RobertaForSequenceClassification])

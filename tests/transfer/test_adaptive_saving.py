@@ -39,11 +39,11 @@ def _adaptive(family="bert", dtype=torch.float64, seed=0):
     return adaptive
 
 
-def _assert_equal(ours, theirs):
-    assert list(ours.state_dict()) == list(theirs.state_dict())
-    for name, value in theirs.state_dict().items():
-        assert ours.state_dict()[name].dtype == value.dtype
-        assert torch.equal(ours.state_dict()[name], value), name
+def _assert_equal(loaded, original):
+    assert list(loaded.state_dict()) == list(original.state_dict())
+    for name, value in original.state_dict().items():
+        assert loaded.state_dict()[name].dtype == value.dtype
+        assert torch.equal(loaded.state_dict()[name], value), name
 
 
 @pytest.mark.parametrize("family", FAMILIES)

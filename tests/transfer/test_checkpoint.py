@@ -40,11 +40,11 @@ def _edit(folder, change):
 
 
 def _assert_equal(loaded, model):
-    ours, theirs = loaded.state_dict(), model.state_dict()
-    assert list(ours) == list(theirs)
-    for name, value in theirs.items():
-        assert ours[name].dtype == value.dtype
-        assert torch.equal(ours[name], value), name
+    state, expected = loaded.state_dict(), model.state_dict()
+    assert list(state) == list(expected)
+    for name, value in expected.items():
+        assert state[name].dtype == value.dtype
+        assert torch.equal(state[name], value), name
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -237,8 +237,8 @@ def test_widths_exits_and_tokens_at_once():
     model.plan = replace(model.plan, exits=(2, 3), threshold=between)
     output = model(**given)
     assert sorted(set(output.layers.tolist()))[0] == 2 < max(output.layers.tolist())
-    left = output.layers == 2
-    near(output.logits[left], early[left])
+    exited = output.layers == 2
+    near(output.logits[exited], early[exited])
     for plan, logits in ((replace(half, tokens_kept=0.6), answers[1]), (model.plan, output.logits)):
         model.plan = plan
         near(freeze(model)(**given).logits, logits)

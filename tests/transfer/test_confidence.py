@@ -61,10 +61,10 @@ def test_the_surer_the_oftener_it_agrees(task, fitted):
         index = exits.exit_index(fit.layer)
         agree = (exits.logits[index].argmax(-1) == answer).double()
         assert 10 < fit.agreed < 240 == fit.examples - 10
-        sure = exits.learned[index]
-        assert bool(((sure > 0) & (sure < 1)).all())
-        assert abs(float(sure.mean() - agree.mean())) < 0.06, "probabilities, not scores"
-        order = sure.argsort(descending=True)
+        probabilities = exits.learned[index]
+        assert bool(((probabilities > 0) & (probabilities < 1)).all())
+        assert abs(float(probabilities.mean() - agree.mean())) < 0.06, "probabilities, not scores"
+        order = probabilities.argsort(descending=True)
         assert agree[order[:150]].mean() > agree[order[150:]].mean() + 0.1
     assert bool(exits.learned[-1].isnan().all())
 
@@ -78,14 +78,14 @@ def test_a_decision_by_what_was_learned_is_what_the_model_does(task, fitted):
     tried = (decide(exits, float(middle)) for middle in (values[1:] + values[:-1]) / 2)
     decision = next(candidate for candidate in tried if len(candidate.layers.unique()) == 3)
     adaptive.plan = decision.plan
-    seen, flops = [], []
+    layers, flops = [], []
     for index in range(40):
         batch = task.collate([task.test[index]])
         batch.pop("labels")
         with sparing.record(adaptive) as log, torch.no_grad():
-            seen.append(int(adaptive(**batch).layers))
+            layers.append(int(adaptive(**batch).layers))
         flops.append(float(log["encoder/flops"][0]))
-    assert decision.layers.tolist() == seen
+    assert decision.layers.tolist() == layers
     assert decision.flops.tolist() == flops
 
 
@@ -133,8 +133,8 @@ def test_where_all_agree_nothing_is_certain(task):
     (fit,) = fit_confidence(adaptive, task, examples=98)
     assert (fit.agreed, fit.strength) == (98, None)
     head = adaptive.encoder.confidence_head(2)
-    sure = head(torch.randn(4, 16), torch.randn(4, 3))
-    torch.testing.assert_close(sure, torch.full((4,), 99 / 100))
+    probabilities = head(torch.randn(4, 16), torch.randn(4, 3))
+    torch.testing.assert_close(probabilities, torch.full((4,), 99 / 100))
 
 
 def test_what_cannot_be_fitted(task):

@@ -52,10 +52,10 @@ def test_a_frozen_model_is_its_plan(family, tokens_kept):
     adaptive.plan = replace(adaptive.plan, threshold=threshold, tokens_kept=tokens_kept)
     before = [parameter.clone() for parameter in adaptive.parameters()]
     frozen = freeze(adaptive)
-    ours, theirs = frozen(**given), adaptive(**given)
-    near(ours.logits, theirs.logits, within=1e-12)
-    assert torch.equal(ours.layers, theirs.layers)
-    assert len(ours.layers.unique()) > 1
+    output, expected = frozen(**given), adaptive(**given)
+    near(output.logits, expected.logits, within=1e-12)
+    assert torch.equal(output.layers, expected.layers)
+    assert len(output.layers.unique()) > 1
     assert _count(frozen) < 0.8 * _count(adaptive)
     assert frozen.plan == adaptive.plan
     sizes = [(size.heads, size.neurons) for size in frozen.encoder.sizes]
@@ -71,9 +71,9 @@ def test_a_frozen_model_keeps_both_widths():
     adaptive.plan = replace(plan, threshold=0.9)
     frozen = freeze(adaptive)
     with sparing.record(frozen) as log:
-        ours = frozen(**given)
-    theirs = adaptive(**given)
-    near(ours.logits, theirs.logits, within=1e-12)
+        output = frozen(**given)
+    expected = adaptive(**given)
+    near(output.logits, expected.logits, within=1e-12)
     assert 0 < int(log["encoder/narrow"][0].sum()) < 4
     assert frozen.plan == adaptive.plan
     assert frozen.encoder.exits == (2, 3, 4)
@@ -232,14 +232,14 @@ def test_segments_drop_the_tokens_that_the_model_drops(family, after):
 def test_an_exit_where_tokens_are_dropped_answers_as_a_model_that_ends_there(family):
     adaptive, given = _adaptive(family), inputs(family)
     adaptive.plan = replace(adaptive.plan, exits=(2, 3), tokens_kept=0.5, tokens_after=2)
-    seen = adaptive.encoder.trace(*adaptive.embed(**given), adaptive.plan).answers
+    traced = adaptive.encoder.trace(*adaptive.embed(**given), adaptive.plan).answers
     adaptive.plan = replace(adaptive.plan, threshold=0.0)
-    left = adaptive(**given)
-    assert left.layers.tolist() == [2] * len(left.layers)
+    exited = adaptive(**given)
+    assert exited.layers.tolist() == [2] * len(exited.layers)
     first = segments(adaptive)[0](*given.values())[1]
     adaptive.plan = adaptive.plan.shortened(2).without_choice
     ended = adaptive(**given).logits
-    for answers in (seen[2], left.logits, first):
+    for answers in (traced[2], exited.logits, first):
         near(answers, ended, within=1e-12)
 
 

@@ -26,7 +26,7 @@ def _important(family, model):
 
 
 def _drawn(seed=0):
-    """Importance in an order that is nobody's."""
+    """Importance in an arbitrary order."""
     generator = torch.Generator().manual_seed(seed)
     heads = torch.rand(LAYERS, HEADS, generator=generator, dtype=torch.float64)
     neurons = torch.rand(LAYERS, NEURONS, generator=generator, dtype=torch.float64)
@@ -58,8 +58,8 @@ def test_the_most_important_stay(family):
     for number, block in enumerate(find_blocks(silenced)):
         for head in importance.heads[number].argsort()[: HEADS - keep_heads[number]].tolist():
             block.output.weight[:, head * DIM : (head + 1) * DIM] = 0
-        gone = importance.neurons[number].argsort()[: NEURONS - keep_neurons[number]]
-        block.fall.weight[:, gone] = 0
+        removed = importance.neurons[number].argsort()[: NEURONS - keep_neurons[number]]
+        block.fall.weight[:, removed] = 0
     near(adaptive(**given).logits, silenced(**given).logits, within=1e-12)
     near(freeze(adaptive)(**given).logits, silenced(**given).logits, within=1e-12)
 
@@ -89,8 +89,8 @@ def test_ties_stay_in_place():
     adaptive, before = adapt(dense()), adapt(dense())
     even = Importance(torch.ones(LAYERS, HEADS), torch.ones(LAYERS, NEURONS), 1)
     order_by_importance(adaptive, even)
-    for ours, theirs in zip(adaptive.parameters(), before.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
+    for parameter, expected in zip(adaptive.parameters(), before.parameters(), strict=True):
+        assert torch.equal(parameter, expected)
 
 
 @torch.no_grad()

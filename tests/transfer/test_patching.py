@@ -105,8 +105,8 @@ def test_gradients_are_those_of_the_plain_model_on_the_kept_patches():
     given, labels = pictures(), torch.tensor([0, 1, 2])
     for network in (plain, selected):
         network(**given, labels=labels).loss.backward()
-    for ours, theirs in zip(selected.parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=1e-10)
+    for parameter, expected in zip(selected.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, expected.grad, rtol=0, atol=1e-10)
     select_patches(selected, keep=3, **RAW)
     selected.zero_grad()
     patch_indices = selector_of(selected).choose(given["pixel_values"])

@@ -110,11 +110,11 @@ def flops(model, given):
 def test_executed_flops_fall_with_the_heads():
     given = batch("bert", tokens=32)
     counts = []
-    for gone in ([], [0], [0, 1], [0, 1, 2], [0, 1, 2, 3]):
+    for removed in ([], [0], [0, 1], [0, 1, 2], [0, 1, 2, 3]):
         model = classifier("bert")
         model.set_attn_implementation("eager")
-        if gone:
-            sparing.prune(model, dict.fromkeys(range(3), gone))
+        if removed:
+            sparing.prune(model, dict.fromkeys(range(3), removed))
         counts.append(flops(model, given))
     steps = {before - after for before, after in itertools.pairwise(counts)}
     projections, core = 4 * 2 * 32 * 8, 2 * 2 * 32 * 8
