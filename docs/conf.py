@@ -44,3 +44,4 @@ html_copy_source = False
 html_show_sourcelink = False
 html_show_copyright = False
 html_theme_options = {"navigation_with_keys": True}
+pygments_dark_style = "a11y-dark"  # the theme's underlines modules, as if they were links
