@@ -64,7 +64,7 @@ def main() -> None:
     asked = parser.parse_args()
     for name, least in (("tokens", 1), ("rows", 1), ("rounds", 2)):
         if getattr(asked, name) < least:
-            parser.error(f"--{name} must be at least {least}, got {getattr(asked, name)}")
+            parser.error(f"--{name} must be at least {least}; got {getattr(asked, name)}")
     for kind in KINDS:
         timed = paired_latency(
             calls(kind, asked.tokens, asked.rows),

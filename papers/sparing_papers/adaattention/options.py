@@ -90,7 +90,7 @@ class Options:
         for options in self.task_options.values():
             if int(options.get("test_examples", 0)) < 0:
                 raise UsageError(
-                    f"test_examples must not be negative, got {options['test_examples']}"
+                    f"test_examples must not be negative; got {options['test_examples']}"
                 )
         for task, given in self.trained.items():
             require_names(f"trained.{task}", given, TRAINED)

@@ -27,6 +27,6 @@ class Heads:
             if value is None and name in ("width", "tokens"):
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise UsageError(f"Heads({name}=...) must be a positive integer, got {value!r}")
+                raise UsageError(f"Heads({name}=...) must be a positive integer; got {value!r}")
         if self.width is None:
             object.__setattr__(self, "width", self.count * self.dim)

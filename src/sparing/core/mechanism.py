@@ -128,7 +128,7 @@ class Mechanism(nn.Module, abc.ABC):
 
     def _named(self, streams: tuple[Tensor, ...], mask: Mask) -> dict[str, Tensor]:
         if not isinstance(mask, Mask):
-            raise UsageError(f"{_name(self)}: mask must be a sparing.Mask, got {quoted(mask)}")
+            raise UsageError(f"{_name(self)}: mask must be a sparing.Mask; got {quoted(mask)}")
         if len(streams) != len(self.streams):
             expected = ", ".join(self.streams)
             raise UsageError(f"{_name(self)} takes the streams {expected}; got {len(streams)}")

@@ -74,7 +74,7 @@ def open_session(path: Path, thread_count: int = 1) -> Any:
     """
     runtime = require("onnxruntime")
     if thread_count < 1:
-        raise UsageError(f"thread_count must be at least 1, got {thread_count}")
+        raise UsageError(f"thread_count must be at least 1; got {thread_count}")
     if not path.is_file():
         raise UsageError(f"there is no exported segment {path}")
     options = runtime.SessionOptions()

@@ -72,7 +72,7 @@ def patch_scores(
     """
     require_choice("patch selection", "score", score, SCORES)
     if bins < 2:
-        raise UsageError(f"an entropy needs two bins at least, got {bins}")
+        raise UsageError(f"an entropy needs two bins at least; got {bins}")
     pixels = pixels.nan_to_num()
     if score == "variance":
         return _variance(patches_of(pixels.clamp(0, 1), size))
@@ -109,9 +109,9 @@ def choose_patches(
     require_choice("patch selection", "way", way, WAYS)
     patches = scores.shape[1]
     if not 1 <= count <= patches:
-        raise UsageError(f"count must be from 1 to the {patches} patches there are, got {count}")
+        raise UsageError(f"count must be from 1 to the {patches} patches there are; got {count}")
     if not temperature > 0 or not floor > 0:
-        raise UsageError(f"temperature and floor must be above 0, got {temperature} and {floor}")
+        raise UsageError(f"temperature and floor must be above 0; got {temperature} and {floor}")
     if way == "sampled":
         scores = _perturbed(scores, temperature, floor, noise)
     order = scores.sort(dim=1, descending=True, stable=True).indices
@@ -125,10 +125,10 @@ def keep_count(patches: int, keep: int | float) -> int:
     """
     if isinstance(keep, int) and not isinstance(keep, bool):
         if not 1 <= keep <= patches:
-            raise UsageError(f"keep must be from 1 to the {patches} patches there are, got {keep}")
+            raise UsageError(f"keep must be from 1 to the {patches} patches there are; got {keep}")
         return keep
     if not 0 < keep <= 1:
-        raise UsageError(f"keep must be a share in (0, 1] or a whole number, got {keep}")
+        raise UsageError(f"keep must be a share in (0, 1] or a whole number; got {keep}")
     return max(1, round(keep * patches))
 
 

@@ -256,14 +256,14 @@ class Adaptive(Mechanism):
             allowed = "in (0, 1); only fixed scores may be 1" if learned else "in (0, 1]"
             raise UsageError(f"adaptive: score must be {allowed}; got {self.score}")
         if self.threshold is not None and not 0 < self.threshold < 1:
-            raise UsageError(f"adaptive: threshold must be in (0, 1) or None, got {self.threshold}")
+            raise UsageError(f"adaptive: threshold must be in (0, 1) or None; got {self.threshold}")
         if self.levels < 0:
-            raise UsageError(f"adaptive: levels must not be negative, got {self.levels}")
+            raise UsageError(f"adaptive: levels must not be negative; got {self.levels}")
         for name in ("scorer_share", "temperature"):
             if not getattr(self, name) > 0:
-                raise UsageError(f"adaptive: {name} must be above 0, got {getattr(self, name)}")
+                raise UsageError(f"adaptive: {name} must be above 0; got {getattr(self, name)}")
         if self.budget is not None and not 0 < self.budget <= 1:
-            raise UsageError(f"adaptive: budget must be in (0, 1] or None, got {self.budget}")
+            raise UsageError(f"adaptive: budget must be in (0, 1] or None; got {self.budget}")
         if self.budget is not None and self.literal_loss:
             raise UsageError("adaptive: budget and literal_loss exclude each other: choose one")
         if self.per_query and (self.scores == "pooled" or self.reduce == "qkv"):

@@ -50,7 +50,7 @@ class Additive(Mechanism):
     def __init__(self, heads: Heads, *, hidden_dim: int | None = None, seed: int = 0) -> None:
         super().__init__(heads)
         if hidden_dim is not None and hidden_dim < 1:
-            raise UsageError(f"additive: hidden_dim must be at least 1, got {hidden_dim}")
+            raise UsageError(f"additive: hidden_dim must be at least 1; got {hidden_dim}")
         self.hidden_dim = hidden_dim
         self.seed = seed
         hidden, generator = hidden_dim or heads.dim, torch.Generator().manual_seed(seed)

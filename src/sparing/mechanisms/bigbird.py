@@ -78,11 +78,11 @@ class Bigbird(Mechanism):
     ) -> None:
         super().__init__(heads)
         if block < 1:
-            raise UsageError(f"bigbird: block must be at least 1, got {block}")
+            raise UsageError(f"bigbird: block must be at least 1; got {block}")
         if window_blocks < 1 or window_blocks % 2 == 0:
-            raise UsageError(f"bigbird: window_blocks must be odd, got {window_blocks}")
+            raise UsageError(f"bigbird: window_blocks must be odd; got {window_blocks}")
         if random_blocks < 0:
-            raise UsageError(f"bigbird: random_blocks must not be negative, got {random_blocks}")
+            raise UsageError(f"bigbird: random_blocks must not be negative; got {random_blocks}")
         self.block = block
         self.window_blocks = window_blocks
         self.global_blocks = tuple(global_blocks)

@@ -55,7 +55,7 @@ class Dct(Mechanism):
     def __init__(self, heads: Heads, *, frequencies: int = 64) -> None:
         super().__init__(heads)
         if frequencies < 1:
-            raise UsageError(f"dct: frequencies must be at least 1, got {frequencies}")
+            raise UsageError(f"dct: frequencies must be at least 1; got {frequencies}")
         self.frequencies = frequencies
 
     def mix(

@@ -67,7 +67,7 @@ class Ecoformer(Mechanism):
         super().__init__(heads)
         for name, number in (("bits", bits), ("anchors", anchors)):
             if number < 1:
-                raise UsageError(f"ecoformer: {name} must be at least 1, got {number}")
+                raise UsageError(f"ecoformer: {name} must be at least 1; got {number}")
         self.bits = bits
         self.anchors = anchors
         self.seed = seed

@@ -70,10 +70,10 @@ class GaussianKeys(Mechanism):
     ) -> None:
         super().__init__(heads)
         if components < 1:
-            raise UsageError(f"gaussian_keys: components must be at least 1, got {components}")
+            raise UsageError(f"gaussian_keys: components must be at least 1; got {components}")
         require_choice("gaussian_keys", "mixture", mixture, MIXTURE)
         if not 0 < narrowing < math.inf:
-            raise UsageError(f"gaussian_keys: narrowing must be above 0, got {narrowing}")
+            raise UsageError(f"gaussian_keys: narrowing must be above 0; got {narrowing}")
         self.components = components
         self.mixture = mixture
         self.narrowing = narrowing

@@ -177,7 +177,7 @@ class Kerformer(Mechanism):
         assert self.heads.tokens is not None
         if keys > self.heads.tokens:
             raise Unsupported(
-                f"kerformer: se='fixed' has weights for {self.heads.tokens} tokens, got {keys}; "
+                f"kerformer: se='fixed' has weights for {self.heads.tokens} tokens; got {keys}; "
                 "build it with more Heads.tokens, or take se='content'"
             )
 

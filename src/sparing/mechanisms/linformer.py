@@ -231,7 +231,7 @@ class Linformer(Mechanism):
 def _check_options(slots: int, sharing: str, projection: str, stride: int) -> None:
     for name, number in (("slots", slots), ("stride", stride)):
         if number < 1:
-            raise UsageError(f"linformer: {name} must be at least 1, got {number}")
+            raise UsageError(f"linformer: {name} must be at least 1; got {number}")
     for name, value, known in (
         ("sharing", sharing, SHARING),
         ("projection", projection, PROJECTION),

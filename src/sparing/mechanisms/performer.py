@@ -85,7 +85,7 @@ class Performer(Mechanism):
         for name, known in _CHOICES.items():
             require_choice("performer", name, getattr(self, name), known)
         if features is not None and features < 1:
-            raise UsageError(f"performer: features must be at least 1, got {features}")
+            raise UsageError(f"performer: features must be at least 1; got {features}")
         count = features or max(1, int(heads.dim * math.log(heads.dim)))
         self.directions = Directions(
             count, heads.dim, seed=seed, orthogonal=orthogonal, equal=scaling == "fixed"

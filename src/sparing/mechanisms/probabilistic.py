@@ -142,7 +142,7 @@ class Probabilistic(Mechanism):
         for name in ("precision", "key_prior", "value_prior"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise UsageError(f"probabilistic: {name} must be above 0, got {value}")
+                raise UsageError(f"probabilistic: {name} must be above 0; got {value}")
         if not 0 <= self.value_precision < math.inf or self.key_adaptation < 0:
             raise UsageError(
                 "probabilistic: value_precision and key_adaptation must not be below 0"

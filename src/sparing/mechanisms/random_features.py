@@ -87,10 +87,10 @@ class RandomFeatures(Mechanism):
         super().__init__(heads)
         require_choice("random_features", "feature_map", feature_map, _FEATURE_MAPS)
         if features < 1:
-            raise UsageError(f"random_features: features must be at least 1, got {features}")
+            raise UsageError(f"random_features: features must be at least 1; got {features}")
         if not temperature > 0 or not 0 < floor < 1:
             raise UsageError(
-                "random_features: temperature must be above 0 and floor between 0 and 1, got "
+                "random_features: temperature must be above 0 and floor between 0 and 1; got "
                 f"{temperature} and {floor}"
             )
         self.features = features

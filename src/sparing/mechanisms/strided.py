@@ -76,9 +76,9 @@ class Strided(Mechanism):
         ):
             require_choice("strided", option, value, known)
         if stride < 1:
-            raise UsageError(f"strided: stride must be at least 1, got {stride}")
+            raise UsageError(f"strided: stride must be at least 1; got {stride}")
         if pattern == "fixed" and not 1 <= summary <= stride:
-            raise UsageError(f"strided: summary must be from 1 to stride = {stride}, got {summary}")
+            raise UsageError(f"strided: summary must be from 1 to stride = {stride}; got {summary}")
         self.pattern = pattern
         self.stride = stride
         self.summary = summary

@@ -44,7 +44,7 @@ class Window(Mechanism):
     def __init__(self, heads: Heads, *, radius: int = 128, dropout: float = 0.0) -> None:
         super().__init__(heads)
         if radius < 0:
-            raise UsageError(f"window: radius must not be negative, got {radius}")
+            raise UsageError(f"window: radius must not be negative; got {radius}")
         self.radius = radius
         self.dropout = dropout
 

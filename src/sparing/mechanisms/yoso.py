@@ -76,9 +76,9 @@ class Yoso(Mechanism):
         super().__init__(heads)
         for name, number in (("bits", bits), ("hashes", hashes)):
             if number < 1:
-                raise UsageError(f"yoso: {name} must be at least 1, got {number}")
+                raise UsageError(f"yoso: {name} must be at least 1; got {number}")
         if conv_kernel is not None and (conv_kernel < 1 or conv_kernel % 2 == 0):
-            raise UsageError(f"yoso: conv_kernel must be odd and positive, got {conv_kernel}")
+            raise UsageError(f"yoso: conv_kernel must be odd and positive; got {conv_kernel}")
         self.expectation = expectation
         self.bits = bits
         self.hashes = hashes

@@ -91,7 +91,7 @@ def _drawn(
 ) -> dict[str, tuple[Expression, ...]]:
     unknown = sorted({*operators} - {*"+-*"})
     if unknown or not operators:
-        raise UsageError(f"arithmetic: operators are some of + - *, got {quoted(operators)}")
+        raise UsageError(f"arithmetic: operators are some of + - *; got {quoted(operators)}")
     if operands < 2 or examples < 1:
         raise UsageError("arithmetic: operands must be at least 2, examples at least 1")
     sets: dict[str, tuple[Expression, ...]] = {}

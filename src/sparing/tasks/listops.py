@@ -118,7 +118,7 @@ def evaluate(expression: str) -> int:
 
 def _checked(**sizes: int) -> dict[str, int]:
     if min(sizes.values()) < 1:
-        raise UsageError(f"listops: a split needs at least one expression, got {sizes}")
+        raise UsageError(f"listops: a split needs at least one expression; got {sizes}")
     return sizes
 
 
@@ -128,7 +128,7 @@ def _check_sizes(min_tokens: int, max_tokens: int, max_depth: int, max_arguments
     if not 4 <= min_tokens <= max_tokens:
         raise UsageError(
             "listops: needs 4 <= min_tokens <= max_tokens (an operation, two digits and a "
-            f"bracket), got {min_tokens} and {max_tokens}"
+            f"bracket); got {min_tokens} and {max_tokens}"
         )
 
 

@@ -60,14 +60,14 @@ def load(
     ``UsageError`` for images without room.
     """
     if image_size < SMALLEST:
-        raise UsageError(f"pathfinder: image_size must be at least {SMALLEST}, got {image_size}")
+        raise UsageError(f"pathfinder: image_size must be at least {SMALLEST}; got {image_size}")
     if min(dashes, distractors) < 0:
         raise UsageError(
-            f"pathfinder: dashes and distractors cannot be negative, got {min(dashes, distractors)}"
+            f"pathfinder: dashes and distractors cannot be negative; got {min(dashes, distractors)}"
         )
     if dash_pixels < 2 or gap_pixels < 1:
         raise UsageError(
-            "pathfinder: needs dash_pixels of at least 2 and gap_pixels of at least 1, got "
+            "pathfinder: needs dash_pixels of at least 2 and gap_pixels of at least 1; got "
             f"{dash_pixels} and {gap_pixels}"
         )
     long = dashes or image_size // 8 + 1
@@ -81,7 +81,7 @@ def load(
 def _examples(stream: str, count: int, curves: Curves) -> Examples:
     """``count`` images, half of each class (rounded), mixed."""
     if count < 1:
-        raise UsageError(f"pathfinder: a split needs at least one image, got {count}")
+        raise UsageError(f"pathfinder: a split needs at least one image; got {count}")
     chance = np.random.default_rng([*f"pathfinder {stream}".encode()])
     labels = chance.permutation(np.arange(count) % 2)
     groups = (labels[start : start + BATCH] for start in range(0, count, BATCH))

@@ -154,4 +154,4 @@ def default_recipe(task: str, *, pretrained: bool = False) -> Recipe:
 
 def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise UsageError(f"{name} must be {', '.join(known[:-1])} or {known[-1]}, got {value!r}")
+        raise UsageError(f"{name} must be {', '.join(known[:-1])} or {known[-1]}; got {value!r}")

@@ -280,7 +280,7 @@ def _structure(model: nn.Module) -> str:
 def _open_run(folder: Path, description: dict[str, Any], resume: str) -> None:
     """Begin a run in the folder, or check that the existing one is the same."""
     if resume not in ("auto", "never"):
-        raise UsageError(f"resume must be 'auto' or 'never', got {resume!r}")
+        raise UsageError(f"resume must be 'auto' or 'never'; got {resume!r}")
     run = folder / RUN
     if resume == "never":
         _drop_record(folder)

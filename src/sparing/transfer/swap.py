@@ -102,7 +102,7 @@ def unswap(model: nn.Module) -> None:
     module: Any
     model = unwrapped(model)
     if not isinstance(model, PreTrainedModel):
-        raise UsageError(f"unswap needs a transformers model, got {type(model).__name__}")
+        raise UsageError(f"unswap needs a transformers model; got {type(model).__name__}")
     if not is_swapped(model):
         _forget_name(model)
         return

@@ -74,7 +74,7 @@ def language_cells(
     require_corpus(options.corpus)
     options.require_pretrained()
     if seeds < 1:
-        raise UsageError(f"seeds must be at least 1, got {seeds}")
+        raise UsageError(f"seeds must be at least 1; got {seeds}")
     work = LanguageWork(options, folder, data, thread_count, watts_per_core)
     cells = [cell for name in options.questions for cell in PARTS[name](work, seeds)]
     return [Cell(f"language/{cell.key}", cell.work, cell.weight) for cell in cells]
