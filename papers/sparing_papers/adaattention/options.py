@@ -178,4 +178,4 @@ def _limited(task: Task, most: int) -> Task:
     """The task with at most ``most`` random test examples; windows of texts stay whole."""
     if task.answer == "span":
         return task
-    return limited(task, {"test": most}, drawn, "drawn at random")
+    return limited(task, {"test": most}, drawn, "sampled at random")

@@ -66,8 +66,8 @@ class ErrorOptions:
             raise UsageError("error.slots must be fewer than the longest of error.lengths")
 
 
-# Position embeddings of the encoder were trained to all of these lengths: dense attention can do
-# what is asked, which an encoder from nothing, with positions interpolated, cannot.
+# Position embeddings of the encoder were trained to all of these lengths, so dense attention can
+# serve them. An encoder from nothing, with positions interpolated, cannot.
 SWAPS = PretrainedOptions(
     tasks=("imdb",),
     stages=Stages(

@@ -623,7 +623,7 @@ def test_rows_are_taken_from_all_over_a_list_that_is_sorted_by_class():
     first, second = (spread_out(rows, 10, other, "texts") for other in (0, 1))
     assert sum(int(row) >= 50 for row in first) == 5
     assert not {int(row) for row in first} & {int(row) for row in second}
-    with pytest.raises(UsageError, match="100 texts; 110 are asked for"):
+    with pytest.raises(UsageError, match="100 texts; 110 are needed"):
         spread_out(rows, 10, 10, "texts")
 
 

@@ -11,9 +11,9 @@ from sparing.core.errors import UsageError
 class Heads:
     """The number and width of a mechanism's heads.
 
-    ``count`` heads of ``dim`` features each; ``width`` is the width of the layer's input (count x
-    dim unless given); ``tokens`` the longest sequence, for mechanisms with parameters for each
-    position (others ignore it).
+    ``count`` heads of ``dim`` features each. ``width`` is the width of the layer's input (count x
+    dim unless given). ``tokens`` is the longest sequence, for mechanisms with parameters for each
+    position; others ignore it.
     """
 
     count: int

@@ -66,9 +66,10 @@ def patch_scores(
     [0, 1], e is 1e-6, p_b the share of brightnesses in bin b of ``bins`` equal ones.
 
     Source: Michelson contrast, variance and histogram entropy as in HuggingGreen (2023), section 3.
-    What differs: scores are of raw pixels before any normalisation; e is in the denominator, so
-    black patches have none; the entropy is that of a histogram, where the published code takes the
-    logarithm of pixel values. Raises ``UsageError`` for an unknown score or less than two bins.
+    What differs: scores are of raw pixels before any normalisation. With e in the denominator,
+    black patches have no contrast. The entropy is that of a histogram, where the published code
+    takes the logarithm of pixel values. Raises ``UsageError`` for an unknown score or less than two
+    bins.
     """
     require_choice("patch selection", "score", score, SCORES)
     if bins < 2:

@@ -45,8 +45,8 @@ class Plan:
     above it that do not leave there run the later layers with ``narrow_heads`` and
     ``narrow_neurons``: one count for each of these layers, none larger than the others' own.
 
-    ``confidence`` is compared with both thresholds: "softmax", the largest of the class
-    probabilities at that exit, or "learned", the probability that the exit's answer is the whole
+    ``confidence`` is compared with both thresholds. "softmax" is the largest of the class
+    probabilities at that exit. "learned" is the probability that the exit's answer is the whole
     model's, from a head that ``fit_confidence`` makes. ``gated`` plans drop tokens by the model's
     gates (``layers.gates``) instead of by a share.
     """

@@ -32,7 +32,7 @@ class GaussianKeys(Mechanism):
     ``components``; the shifts m_r (``shifts``) and the shares p_r, a softmax over r of
     ``share_logits``, are learned for each head; the variance s_r is
     sqrt(dim) / ``narrowing``^r. The first shift starts at zero, the others as normal numbers with
-    standard deviation 0.5, drawn by ``seed``; shares start equal.
+    standard deviation 0.5, sampled with ``seed``; shares start equal.
 
     Cost: 4 dim flops and some 6 ``components`` other operations for each pair; quadratic in time,
     piece by piece in memory. Never cheaper than softmax at as many heads: the paper saves by

@@ -41,7 +41,7 @@ class Yoso(Mechanism):
     ``conv_kernel`` for each head, or nothing.
 
     Cost: 4 keys dim flops for each query; sampled 2 bits hashes dim for each query and key, and no
-    square: values are added up by their keys' buckets and looked up by the queries'. With more
+    square. Values are added up by their keys' buckets and looked up by the queries'. With more
     hashes the sampled form tends to the expectation, its error as 1 / sqrt(hashes).
 
     Source: Zeng et al., 2021, arXiv 2111.09714, sections 3 and 4. What differs: gradients of the

@@ -177,8 +177,8 @@ def _fitting(
     took = f", after {last / count:,.0f} tries each," if count else ""
     raise UsageError(
         f"listops: found {count:,} new expressions of {min_tokens} to {max_tokens} tokens{took} "
-        f"and no more in {tries - last:,} tries: ask for fewer examples, widen the lengths, or "
-        "raise max_depth and max_arguments for longer ones"
+        f"and no more in {tries - last:,} tries: lower the number of examples, widen the "
+        "lengths, or raise max_depth and max_arguments for longer ones"
     )
 
 

@@ -45,10 +45,10 @@ class TrainResult:
 
     ``train_time_s`` is the time in training steps alone: no loading, validation or saving.
     ``metric`` is the task's own; it chose the best validation. ``curve`` has an entry for each
-    validation: epoch, step, validation_score (that metric), validation_accuracy (None where the
-    answer is a number), validation_loss, train_loss (the mean since the last one), and a meter's
-    names. The ``best_*`` and ``validation_*`` fields are of the validation that gave the model its
-    weights. ``notes`` describe unusual events.
+    validation: epoch, step, validation_score (that metric), validation_accuracy, validation_loss,
+    train_loss (the mean since the last one), and a meter's names. The accuracy is None where the
+    answer is a number. The ``best_*`` and ``validation_*`` fields are of the validation that gave
+    the model its weights. ``notes`` describe unusual events.
     """
 
     train_time_s: float
