@@ -157,6 +157,7 @@ WORDS = {
     r"storeys?": ("layers", ""),
     r"idle": ("skipped", ""),
     r"sets of instructions": ("instruction sets", ""),
+    r"(?:million|learned|optimiser's) numbers": ("parameters, state", ""),
     r"pieces? of work|in pieces": ("cell, unit of work; parts", "src/mechanisms"),
     r"ours|theirs": ("candidate, baseline", ""),
     r"who|whoever": ("the thing itself", ""),

@@ -139,13 +139,13 @@ def _beside(run: Run, row: Mapping[str, Any], number: int, arm: str) -> Cells:
 
 
 def _sizes(run: Run, number: int, arm: str) -> Cells:
-    """Weights and the optimiser's numbers of one column, printed and here."""
+    """Weights and optimiser state of one column, printed and here."""
     kinds = ("architecture", "optimizer")
     theirs = " + ".join(whole(float(printed()[kind][number])) for kind in kinds)
     sizes = (mean_of(run.table, "parameters", arm, of=kind) for kind in kinds)
     ours = " + ".join(value_text(size, whole) for size in sizes)
     return {
-        "Quantity": f"Weights + optimiser's numbers: {arm}",
+        "Quantity": f"Weights + optimiser state: {arm}",
         "Printed": theirs,
         "Later revision": NONE,
         "Here": ours,
