@@ -7,9 +7,9 @@ with ``softmax``. Cells are forward calls without gradients at 64 to 16,384 toke
 also causal and padded (a batch of four with mixed lengths). Others are forward and backward on two
 threads, and 65,536 tokens, without a partner, for what grows linearly. What grows quadratically
 runs on one head where twelve would take minutes, and is multiplied by twelve; records say so
-(``heads``, ``scaled``). Other packages are measured as whole modules and as cores (see packages.py). Peak
-memory is what one call adds, each in a fresh process. What gains by ``sparing.compiled`` is
-measured beside its plain form.
+(``heads``, ``scaled``). Other packages are measured as whole modules and as cores (see
+packages.py). Peak memory is what one call adds, each in a fresh process. What gains by
+``sparing.compiled`` is measured beside its plain form.
 
 About 45 minutes on two cores, scaled by ``--budget-minutes``. Finished cells stay in the output
 folder: the same command goes on after any interruption, and ``--only`` with ``--overwrite``

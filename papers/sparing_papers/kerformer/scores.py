@@ -264,7 +264,7 @@ def _kept(record: Record, confidence: float, sure: bool) -> Estimate:
 
 
 def _best_validation(records: RecordTable) -> dict[str, float]:
-    """By linear variant: the best validation score end to end, that of the weights used; seeds' mean.
+    """By linear variant: the best validation score end to end, of the weights used; seeds' mean.
 
     The curve begins layer by layer, in the steps of that stage, which are not of that choice.
     """

@@ -62,12 +62,12 @@ def lengthened(
 ) -> PreTrainedModel:
     """A trained variant for longer inputs, with nothing trained further.
 
-    The variant is built anew for ``tokens`` tokens, with its options as trained, and given the trained
-    weights. Position embeddings are interpolated, for every variant alike. A "sliced" projection of
-    Linformer keeps its columns and gets random ones beyond. A matrix built for longer inputs is the
-    same after training on shorter rows: its other columns get no gradient. An "interpolated" one is
-    scaled, so that a constant sequence keeps its slots. Raises ``Unsupported`` for a variant with
-    other weights that depend on the length.
+    The variant is built anew for ``tokens`` tokens, with its options as trained, and given the
+    trained weights. Position embeddings are interpolated, for every variant alike. A "sliced"
+    projection of Linformer keeps its columns and gets random ones beyond. A matrix built for longer
+    inputs is the same after training on shorter rows: its other columns get no gradient. An
+    "interpolated" one is scaled, so that a constant sequence keeps its slots. Raises
+    ``Unsupported`` for a variant with other weights that depend on the length.
     """
     model = work.build(arm, seed, tokens)
     state, given = model.state_dict(), trained.state_dict()

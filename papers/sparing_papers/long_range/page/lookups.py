@@ -162,7 +162,7 @@ def _task_of(record: Record) -> str:
 def positions(names: Sequence[str], together: Sequence[Collection[str]] = ()) -> dict[str, int]:
     """The signs of variants in figures: dense attention has the ink.
 
-    Variants that are plotted ``together`` have a colour and a marker each, as far as there are some.
+    Variants that are plotted ``together`` have a colour and a marker each, if there are enough.
     """
     colours = len(LIGHT.arms)
     signs = {DENSE: 0}

@@ -98,8 +98,8 @@ class Sheet:
 class Plot:
     """One plot: its name, what it shows, and how to draw it in a look, wide or narrow.
 
-    ``legend`` lists the variants in the key that the narrow form needs beside it. ``missing`` says why
-    there is nothing to draw; then ``draw`` is None.
+    ``legend`` lists the variants in the key that the narrow form needs beside it. ``missing`` says
+    why there is nothing to draw; then ``draw`` is None.
     """
 
     name: str
