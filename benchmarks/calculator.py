@@ -56,7 +56,7 @@ FAR_SPACES = 64
 
 
 def suites() -> dict[str, Sequence[Expression]]:
-    """Every set of sums that is asked."""
+    """Every set of sums that is evaluated."""
     found: dict[str, Sequence[Expression]] = {
         name: sums for name, sums in published().items() if name in ("in", "out", "long")
     }
@@ -68,7 +68,7 @@ def suites() -> dict[str, Sequence[Expression]]:
 
 
 def counted(right: int, count: int) -> dict[str, Any]:
-    """How many of those asked are right, with Wilson's 95 % interval."""
+    """How many of ``count`` sums are right, with Wilson's 95 % interval."""
     interval = binomtest(right, count).proportion_ci(method="wilson")
     return {
         "count": count,
@@ -97,7 +97,7 @@ def asked(network: Calculator, sums: Sequence[Expression], texts: Sequence[str])
 
 
 def sureness(found: Mapping[str, Any]) -> dict[str, Any]:
-    """How well confidence tells right answers from wrong ones; no AUROC where all are the same."""
+    """How well confidence separates right from wrong answers; no AUROC where all are the same."""
     correct, sure = np.array(found["correct"]), np.array(found["confidence"])
     wrong = ~correct
     both = bool(wrong.any() and correct.any())
@@ -142,7 +142,7 @@ def one_seed(
     networks: Path | None = None,
     through: Path | None = None,
 ) -> dict[str, Any]:
-    """Train, prove, ask; keep the network where a folder is named."""
+    """Train, prove, evaluate; keep the network where a folder is named."""
     line = bar.add_task(f"seed {seed}", total=1.0)
     trained = train_calculator(
         seed,
@@ -206,7 +206,7 @@ def show(rows: Sequence[Mapping[str, Any]]) -> None:
 def table_of(content: Mapping[str, Any]) -> str:
     """The table of all seeds as Markdown, for a page."""
     rows = content["seeds"]
-    heads = ("Sums", "asked", "right, by seed", "least Wilson bound, 95 %")
+    heads = ("Sums", "count", "right, by seed", "least Wilson bound, 95 %")
     lines = []
     for name in rows[0]["suites"]:
         for way in rows[0]["suites"][name]:

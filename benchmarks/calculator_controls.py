@@ -4,7 +4,7 @@
 
 Four minutes of one core for each control and seed; what is finished is read back from the output.
 Every control learns from the same sums as the calculator, of at most four numbers of at most three
-digits, for about as long, and is asked sums drawn apart.
+digits, for about as long, and is evaluated on separate sums.
 
 * transformer, running totals: a decoder that writes every running total, least significant digit
   first in ten's complement, and then the answer from its last character on
@@ -95,12 +95,12 @@ def train_transformer(seed: int, tell: Telling, *, totals: bool) -> tuple[Any, A
 
 
 def _closely(sums: Sequence[Sum], chance: random.Random) -> list[Sum]:
-    """The same sums with at most one space in a gap: easier, as all controls are asked so."""
+    """The same sums with at most one space in a gap: easier, since all controls read sums so."""
     return [Sum(each.expression, closely_written(each.expression, chance)) for each in sums]
 
 
 def _rows(tokenizer: Any, sums: Sequence[Sum], *, totals: bool) -> tuple[Tensor, Tensor]:
-    """Token numbers padded on the right, and labels of what stands behind the sum alone."""
+    """Token numbers padded on the right, and labels of what follows the sum alone."""
     texts = [transformer_text(each, totals=totals) for each in sums]
     heads = [tokenizer(head)["input_ids"] for head, _ in texts]
     tails = [[*tokenizer(tail)["input_ids"], tokenizer.eos_token_id] for _, tail in texts]
@@ -115,7 +115,7 @@ def _rows(tokenizer: Any, sums: Sequence[Sum], *, totals: bool) -> tuple[Tensor,
 
 @torch.inference_mode()
 def ask_transformer(model: Any, tokenizer: Any, sums: Sequence[Expression], totals: bool) -> Suites:
-    """Right answers among as many sums, the likeliest token each time."""
+    """How many sums are right, the likeliest token each time."""
     right = 0
     for first in range(0, len(sums), 50):
         part = [Sum(each, each.text) for each in sums[first : first + 50]]
@@ -214,7 +214,7 @@ def continuous() -> Iterator[None]:
 
 
 def sets(kind: str) -> dict[str, Sequence[Expression]]:
-    """The sums of the benchmark, as many of each as a control is asked."""
+    """The sums of the benchmark, as many of each as a control is evaluated on."""
     found = {}
     for name, sums in suites().items():
         count = min(TESTED[kind], len(sums))
@@ -249,7 +249,7 @@ def ask_calculator(network: Calculator) -> Suites:
 
 
 def trained(name: str, seed: int, tell: Telling) -> tuple[Any, Callable[[], Suites]]:
-    """A control's network, and how it is asked."""
+    """A control's network, and its evaluation."""
     if name.startswith("transformer"):
         totals = name.endswith("totals")
         model, tokenizer = train_transformer(seed, tell, totals=totals)
@@ -267,7 +267,7 @@ def trained(name: str, seed: int, tell: Telling) -> tuple[Any, Callable[[], Suit
 
 
 def measured(name: str, seed: int, tell: Telling) -> dict[str, Any]:
-    """One control with one seed: trained under the meter, asked, and written down."""
+    """One control with one seed: trained under the meter, evaluated, and written down."""
     with continuous() if name == "continuous state" else nullcontext():
         begun, process = time.perf_counter(), time.process_time()
         with EnergyMeter() as meter:

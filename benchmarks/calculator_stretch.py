@@ -3,10 +3,10 @@
     python benchmarks/calculator_stretch.py --output runs/calculator-stretch.json
 
 ``brackets``: a scanner of 40 units learns sums with brackets to depth 3, of at most four numbers of
-at most three digits, through the shipped adder; brackets only turn signs over, so that nothing but
-reading is new. ``product``: a scan learns to write a row times one digit, with the product of at
-most three digits by one as its label, as an operator's row would have to be before it is added. It
-is given digits and factor in columns: this is the aligned form. Both are tried far beyond training.
+at most three digits, through the shipped adder. Brackets only turn signs over, so nothing but
+reading is new. ``product``: a scan learns to write a row times one digit, as an operator's row
+would have to be before it is added. Its label is the product of at most three digits by one. It is
+given digits and factor in columns: this is the aligned form. Both are tried far beyond training.
 Five minutes of one core each; what is finished is read back from the output.
 """
 
@@ -49,7 +49,7 @@ Tell = Callable[[float], None]
 
 
 class Bracketed:
-    """Draws sums with brackets: each number, or group of numbers, may stand in brackets."""
+    """Samples sums with brackets: each number, or group of numbers, may be in brackets."""
 
     def __init__(self, chance: random.Random, share: float, *, exact_digits: bool = False) -> None:
         self.chance, self.share, self.exact_digits = chance, share, exact_digits
@@ -93,7 +93,7 @@ def draw_bracketed(chance: random.Random, count: int) -> list[Sum]:
 
 
 def brackets(seed: int, tell: Tell) -> dict[str, Any]:
-    """Train the scanner, ask with brackets and without."""
+    """Train the scanner, evaluate it with brackets and without."""
     torch.manual_seed(seed)
     network = Calculator.load(SHIPPED)
     network.scanner = Scanner(40, TEXT + "()")
@@ -133,7 +133,7 @@ PRODUCTS = Lesson(_draw_products, _products_in_columns, (5, 8))
 
 
 def products(seed: int, tell: Tell, symbols: int) -> dict[str, Any]:
-    """Train a scan of so many symbols, ask at three digits and at twelve."""
+    """Train a scan of so many symbols, evaluate it at three digits and at twelve."""
     torch.manual_seed(seed)
     scan = Scan(22, 10, symbols=symbols, hidden=128)
     chance = np.random.default_rng([seed, *b"products"])
@@ -161,7 +161,7 @@ TRIALS: dict[str, Callable[[int, Tell], dict[str, Any]]] = {
 
 
 def rows_of(content: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Trial, seed, what was asked, percent, interval."""
+    """Trial, seed, set of sums, percent, interval."""
     return [
         (
             trial["trial"],

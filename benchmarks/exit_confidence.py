@@ -3,11 +3,11 @@
     python benchmarks/exit_confidence.py --model runs/slim-sst2/models/adaptive --task sst2 \
         --set test=labelled --set examples=20000
 
-An adaptive model's exits are asked by the largest probability and by heads fitted to predict
-whether an exit's answer will be the whole model's: on training inputs, and on other splits, which
-the model was not trained on. Each kind's threshold is set so that the mean arithmetic on the
-test inputs is the same (this looks at no label); then the kinds differ in whom they let go, and are
-compared input by input. Fitting is repeated with other examples (seeds). Data comes from
+An adaptive model exits by the largest probability, or by heads fitted to predict whether an exit's
+answer will be the whole model's. Heads are fitted on training inputs, and on splits that the model
+was not trained on. Each kind's threshold is set so that the mean FLOPs on the test inputs are the
+same (this looks at no label). Then the kinds differ in the inputs that exit, and are compared input
+by input. Fitting is repeated with other examples (seeds). Data comes from
 SPARING_DATA. A minute or two on one core for sst2 or mrpc.
 """
 
@@ -64,7 +64,7 @@ class Row:
 
 
 def at_cost(found: Outcomes, confidence: str, flops: float) -> Decision:
-    """The decision with the highest threshold whose mean arithmetic is not above ``flops``."""
+    """The decision with the highest threshold that keeps mean FLOPs at or below ``flops``."""
     own = replace(found, plan=replace(found.plan, confidence=confidence))
     low, high = 0.0, 1.0
     best = decide(own, low)
@@ -122,7 +122,7 @@ def compare(
     seeds: Sequence[int],
     examples: int,
 ) -> tuple[list[Row], list[dict[str, Any]]]:
-    """All kinds at all costs, and how well each exit's confidence tells agreement (AUROC)."""
+    """All kinds at all costs, and how well each exit's confidence predicts agreement (AUROC)."""
     base = outcomes(model, task, task.test, plan)
     whole = outcomes(model, task, task.test, full_plan(model.encoder.sizes))
     reference = Reference(
@@ -150,7 +150,7 @@ def compare(
 def _telling(
     place: int, base: Outcomes, fitted: dict[str, list[Outcomes]], whole: Tensor
 ) -> dict[str, Any]:
-    """How well the confidences at one exit tell whether it agrees with the whole model."""
+    """How well the confidences at one exit predict whether it agrees with the whole model."""
     agree = (base.logits[place].argmax(-1) == whole).numpy()
     row: dict[str, Any] = {"layer": base.exits[place], "agree": float(agree.mean())}
     if agree.all() or not agree.any():
@@ -195,7 +195,9 @@ def show(rows: Sequence[Row], telling: Sequence[dict[str, Any]], splits: Sequenc
     for found in telling:
         values = [f"{found[name]:.3f}" if name in found else "-" for name in (SOFTMAX, *splits)]
         areas.add_row(str(found["layer"]), f"{found['agree']:.1%}", *values)
-    console.print("Area under the curve: does the confidence tell who agrees with the whole model?")
+    console.print(
+        "Area under the curve: does the confidence predict agreement with the whole model?"
+    )
     console.print(areas)
 
 

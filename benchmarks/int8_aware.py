@@ -176,7 +176,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run", type=Path, required=True, help="a finished run of sparing slim")
     parser.add_argument("--output-dir", type=Path, default=Path("runs/int8-aware"))
-    parser.add_argument("--data", type=Path, help="where data sets lie, else SPARING_DATA")
+    parser.add_argument("--data", type=Path, help="the folder of data sets, else SPARING_DATA")
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--seed", type=int, help="another order of examples than the run's")
     parser.add_argument("--rate", type=float, help="learning rate, else half of distillation's")

@@ -66,7 +66,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Cell:
-    """One piece of work, done whole or not at all; ``seconds`` is its share of the budget."""
+    """One unit of work, done whole or not at all; ``seconds`` is its share of the budget."""
 
     key: str
     work: Callable[[float], list[Record]]
@@ -272,8 +272,8 @@ def ratio_records(
 
 
 def modelled(setup: Setup, job: Job) -> list[Record]:
-    """The arithmetic and the traffic that the machine's limits are held against, for all heads."""
-    if job.mode == "training":  # the models tell the cost of a forward call
+    """The FLOPs and the traffic to compare with the machine's limits, for all heads."""
+    if job.mode == "training":  # the cost models are of a forward call
         return []
     made = calls.make(job)
     scaled = setup.heads // job.heads

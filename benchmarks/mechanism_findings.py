@@ -36,7 +36,7 @@ class Findings:
             self._by_name.setdefault(record.name, []).append(record)
 
     def find(self, name: str, cell: str = "", **labels: Label) -> float | None:
-        """The newest value with these labels, of a cell whose key begins so."""
+        """The newest value with these labels, of a cell with a key that begins so."""
         for record in reversed(self._by_name.get(name, [])):
             fits = labels.items() <= record.labels.items() and record.cell.startswith(cell)
             if fits and record.value is not None:
@@ -53,7 +53,7 @@ class Findings:
         return self.spread("speedup", f"{mode}/", arm=arm, tokens=tokens, compiled=False)
 
     def lengths(self, arm: str) -> list[int]:
-        """The lengths at which the variant stood beside softmax."""
+        """The lengths at which the variant was compared with softmax."""
         found = {
             int(record.labels["tokens"] or 0)
             for record in self._by_name.get("speedup", [])
@@ -135,7 +135,7 @@ class Findings:
         return (plain / compiled, 1 / compiled) if plain and compiled else None
 
     def summary(self, arms: list[str]) -> dict[str, Any]:
-        """What ``sparing show`` tells of each mechanism that was measured."""
+        """What ``sparing show`` prints of each mechanism that was measured."""
         told = {}
         for arm in arms:
             curve = self.curve(arm)

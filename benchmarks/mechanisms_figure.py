@@ -21,7 +21,7 @@ LEFT, TOP, RIGHT, BOTTOM = 52, 40, 112, 46
 
 
 def drawing(families: Mapping[str, Mapping[str, Curve]]) -> Draw:
-    """How to draw the curves of each family's mechanisms."""
+    """How to plot the curves of each family's mechanisms."""
 
     def draw(look: Look, narrow: bool) -> Figure:
         rows = math.ceil(len(families) / COLUMNS)

@@ -3,10 +3,10 @@
     python benchmarks/rows_at_once.py --tokens 4096 --rows 32
 
 Steps of the backbone of the long-range tasks, in the precision that the device trains in, in turns
-with fused dense attention: each mechanism as it is, and as a processor would have it (rows one by
-one) or as autograd has it. The numbers are the median milliseconds of a step and its ratio to dense
-attention with its interval. Without an accelerator both ways run on the processor, where the
-first is right: that shows that the script works, and nothing else.
+with fused dense attention. Each mechanism runs as it is, and as on a processor (rows one by one) or
+as autograd has it. The numbers are the median milliseconds of a step and its ratio to dense
+attention with its interval. Without an accelerator both ways run on the processor, where the first
+is right: that shows that the script works, and nothing else.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def main() -> None:
     asked = parser.parse_args()
     for name, least in (("tokens", 1), ("rows", 1), ("rounds", 2)):
         if getattr(asked, name) < least:
-            parser.error(f"--{name} must be at least {least}, got {getattr(asked, name)}")
+            parser.error(f"--{name} must be at least {least}; got {getattr(asked, name)}")
     for kind in KINDS:
         timed = paired_latency(
             calls(kind, asked.tokens, asked.rows),

@@ -63,7 +63,7 @@ def summary_of(records: Sequence[Record], arm: str, batch: int) -> dict[str, Any
         return [record for record in found if record.labels["engine"] == best.labels["engine"]]
 
     (gap,) = alike("score_difference")
-    # speeds may be of fewer inputs than the test split has; what is lost is told of all of them
+    # speeds may be of fewer inputs than the test split has; the loss is of all of them
     gap = next(
         (
             record

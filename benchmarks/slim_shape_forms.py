@@ -1,8 +1,8 @@
 """Dense models of a shape, the plans that slim would choose for them, and both in every engine.
 
-Weights are random: they decide nothing about speed. Who leaves early is therefore stated, not
-found: inputs that begin with the first word leave at the first exit, those with the second word at
-the second, and so on, since the exit heads are set to look for these words.
+Weights are random: they decide nothing about speed. Exit rates are therefore stated, not found.
+Inputs that begin with the first word take the first exit, those with the second word the second,
+and so on. The exit heads are set to look for these words.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ STEER_TOKENS, STEER_ROWS = (16, 128), 16
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a BERT; its vocabulary is small, since embeddings cost no arithmetic."""
+    """The sizes of a BERT; its vocabulary is small, since embeddings cost no FLOPs."""
 
     name: str
     layers: int
@@ -152,9 +152,9 @@ def inputs(leaves: Sequence[int], tokens: int, seed: int = 0) -> Inputs:
 
 @torch.no_grad()
 def steer(model: AdaptiveClassifier, plan: Plan) -> None:
-    """Set the exit heads that a plan asks so that the first word says where an input leaves.
+    """Set a plan's exit heads so that the first word decides the exit of an input.
 
-    Raises ``SparingError`` where the words cannot be told apart.
+    Raises ``SparingError`` where the heads cannot separate the words.
     """
     for place, number in enumerate(plan.stops):
         leave = _features(model, plan, number, place)
@@ -164,7 +164,7 @@ def steer(model: AdaptiveClassifier, plan: Plan) -> None:
         direction = leave.mean(0) - stay.mean(0)
         low, high = (stay @ direction).max(), (leave @ direction).min()
         if not bool(high > low):
-            raise SparingError(f"the exit after layer {number} cannot tell the first words apart")
+            raise SparingError(f"the exit after layer {number} cannot separate the first words")
         scale = 2 * REACH / (high - low)
         classifier = model.encoder.head(number).classifier
         classifier.weight.zero_()
@@ -240,7 +240,7 @@ class Forms:
 
     @cached_property
     def free(self) -> Chain:
-        """The dense model whose tokens never meet: what is left when attention costs nothing."""
+        """The dense model without attention: what is left when attention costs nothing."""
         model = self.shape.build()
         sparing.swap(model, "none")
         return Chain([dense_segment(model)])

@@ -91,7 +91,7 @@ def step(model: nn.Module, objective: Objective, precision: str) -> Step:
 
 
 def expected(times: Sequence[InputTimes[Any]], chances: Sequence[float]) -> InputTimes[Any]:
-    """The times of a step whose width is drawn with these chances."""
+    """The times of a step with a width sampled with these chances."""
     weights = np.array(chances) / sum(chances)
     mixed = sum(w * each.times_ms for w, each in zip(weights, times, strict=True))
     return InputTimes(np.asarray(mixed), [])
@@ -100,7 +100,7 @@ def expected(times: Sequence[InputTimes[Any]], chances: Sequence[float]) -> Inpu
 def steps_of(
     run: Path | None, precision: str, dropout: bool
 ) -> dict[str, Callable[[Batch], float]]:
-    """A step of fine-tuning, and one of distilling at each width that may be drawn."""
+    """A step of fine-tuning, and one of distilling at each width that may be sampled."""
     teacher = dense_model(run, dropout).eval()
     adaptive = adapt(teacher, exits=range(2, teacher.config.num_hidden_layers + 1))
     adaptive.embeddings.requires_grad_(False)

@@ -6,10 +6,10 @@ Models of MiniLM's and BERT-base's shape with random weights and interpolated po
 float32. Each plan, in PyTorch and in ONNX Runtime, takes turns with the dense model in PyTorch
 (fused attention), ``torch.compile`` and ONNX Runtime; the fastest of these three is the baseline.
 Random weights say nothing about early exits, so the exit rates of each layer are given: they are
-those of the committed runs on SST-2 and MRPC ("exit_rate"). Then the
-memory of a batch of 8 texts of 512 tokens, each form in a process of its own, and the time of a
-step of distilling beside one of fine-tuning, on the training texts of ``--run`` (a finished run of
-slim, whose data must be there) or on generated lengths.
+those of the committed runs on SST-2 and MRPC ("exit_rate"). Then the memory of a batch of 8 texts
+of 512 tokens, each form in a process of its own. Last, the time of a step of distilling beside one
+of fine-tuning. Its texts are those of ``--run`` (a finished run of slim with its data) or of
+generated lengths.
 
 Under eight minutes on a quiet machine; ``--full`` adds more batches of 8, BERT-base at all lengths
 and torch.compile for it (an hour). Finished cells stay in the output folder: the same command goes
@@ -65,7 +65,7 @@ def calls_of(forms: Forms, batch: int, tokens: int) -> tuple[dict[str, Call], di
     """Every call of a cell by name, and for each form which calls it is made of, with weights.
 
     One text at a time leaves at one place, so that a form is the mean over places with the stated
-    shares; a batch holds texts that leave at all of them, in numbers nearest to the shares.
+    shares. A batch holds texts that leave at all of them, in numbers nearest to the shares.
     """
     calls: dict[str, Call] = {}
     made: dict[str, list] = {}
@@ -103,7 +103,7 @@ def mixed(samples: Samples, made: dict[str, list]) -> Samples:
 
 
 def speed(forms: Forms, batch: int, tokens: int, rounds: int) -> list[Record]:
-    """Times, speed over the fastest dense form, executed arithmetic, and attention's share."""
+    """Times, speed over the fastest dense form, executed FLOPs, and attention's share."""
     calls, made = calls_of(forms, batch, tokens)
     first = next(iter(calls))
     times = paired_latency(
@@ -151,7 +151,7 @@ def speed_records(rows: Samples, shape: dict[str, Label]) -> list[Record]:
 
 
 def peaks(forms: Forms) -> list[Record]:
-    """Activation peak and weights of each form; nobody leaves early, the dearest case."""
+    """Activation peak and weights of each form; no input exits early, the dearest case."""
     folder = forms.folder
     forms.model.save_pretrained(folder / "dense")
     found = [memory.Form(DENSE, EAGER, (folder / "dense",))]
@@ -181,7 +181,7 @@ def labelled(record: Record, **more: Label) -> Record:
 
 
 def cells_of(options: argparse.Namespace, finished: set[str]) -> list[Cell]:
-    """All cells that are asked for; what they need is built when the first of them begins."""
+    """All chosen cells; what they need is built when the first of them begins."""
     recorded = {task: RecordLog(RESULTS / name / RECORDS) for task, name in RECORDED.items()}
 
     @cache
@@ -234,7 +234,10 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--full", action="store_true", help="all shapes, batches and lengths")
     parser.add_argument("--run", type=Path, help="a finished run of slim, for its training texts")
     parser.add_argument(
-        "--only", nargs="+", default=[""], help="cells whose names hold one of these: speed/minilm"
+        "--only",
+        nargs="+",
+        default=[""],
+        help="cells with names that hold one of these: speed/minilm",
     )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="at most, per cell")
     parser.add_argument("--work-dir", type=Path, default=Path("runs/slim-shapes"))

@@ -2,15 +2,15 @@
 
     python benchmarks/slim_tasks.py --model PATH --tasks sst2,mrpc,imdb --seeds 0,1,2
 
-Each (task, seed) is a run of ``sparing slim`` in its own folder, with the dense baseline trained
-on as long as slim is distilled, plans chosen on the dev set if there is one, and accuracy measured
-on the whole labelled test set. Finished runs are read back, so several processes may share the
-work. Data comes from SPARING_DATA; ``cr`` and
-``mpqa`` (Hu and Liu, 2004; Wiebe et al., 2005) have no published split: three fifths of their
-texts, each once, are trained on, a fifth chooses, a fifth tests, in every run the same. Training
-is in bfloat16 where the processor multiplies in it (AVX512-BF16, AMX): on one thread of such a
-server expect an hour for each run of sst2 or mrpc, less for cr and mpqa, four hours for imdb, on
-another one about twice that. What it ends with is of ``slim_pool.py``.
+Each (task, seed) is a run of ``sparing slim`` in its own folder, with the dense baseline trained on
+as long as slim distils. Plans are chosen on the dev set where there is one, and accuracy is
+measured on the whole labelled test set, example by example. What is finished is read back, so the
+whole may be run in parts, also by several processes. Data comes from SPARING_DATA; ``cr`` and
+``mpqa`` (Hu and Liu, 2004; Wiebe et al., 2005) have no published split. Three fifths of their
+texts, each once, are for training, a fifth for choosing, a fifth for testing, in every run the
+same. Training is in bfloat16 where the processor multiplies in it (AVX512-BF16, AMX). On one thread
+of such a server expect an hour for each run of sst2 or mrpc, less for cr and mpqa, four hours for
+imdb. On another server expect about twice that. What it ends with is of ``slim_pool.py``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ TASKS: dict[str, dict[str, Any]] = {
         "epochs": 2,
         "fixed_width_epochs": 2,
         "batch_size": 16,
-        # around the half of the arithmetic that 1.8 times the speed asks for
+        # around the half of the FLOPs that 1.8 times the speed needs
         "widths": (1.0, 5 / 6, 2 / 3),
         "width_chances": (0.2, 0.4, 0.4),
         "tokens": (1.0, 0.7),

@@ -3,13 +3,13 @@
     python benchmarks/swap_overhead.py
 
 Both run the same kernel on the same weights, so every difference is the swap's own: dispatch, the
-contract's checks, and on padded batches the cleaning of pads. Random BERT and Llama models of 12
-layers, small (64 wide, where nothing hides the overhead) and of BERT base's size; one thread,
-float32, forward without gradients, in turns (about four minutes on a two-core machine).
-``latency_ratio`` is swapped over sdpa for the whole model, median over rounds with bootstrap
-interval; ``overhead_us`` is what that ratio makes for one layer. The goal is at most 100
-microseconds a layer. The machine should have nothing else to do; where it has, ``--clock cpu``
-counts the thread's own processor time instead of the time on the wall, and the records say so.
+contract's checks, and on padded batches the cleaning of pads. Models are random BERT and Llama ones
+of 12 layers, small (64 wide, where nothing hides the overhead) and of BERT base's size. Calls are
+on one thread, in float32, forward without gradients, in turns. That takes about four minutes on a
+two-core machine. ``latency_ratio`` is swapped over sdpa for the whole model, median over rounds
+with bootstrap interval; ``overhead_us`` is what that ratio makes for one layer. The goal is at most
+100 microseconds a layer. The machine should have nothing else to do. Where it has, ``--clock cpu``
+counts the thread's processor time instead of the wall time, and the records say so.
 """
 
 from __future__ import annotations

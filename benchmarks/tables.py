@@ -2,7 +2,7 @@
 
     make tables
 
-A page holds a table between ``<!-- generated: NAME -->`` and ``<!-- end -->``: README.md and all
+A page holds a table between ``<!-- generated: NAME -->`` and ``<!-- end -->``. README.md and all
 pages below docs are searched for these lines, so a page may be moved or renamed. Nothing is
 measured.
 """
@@ -89,7 +89,7 @@ def _json(pattern: str) -> Any:
 
 
 def main() -> None:
-    """Rewrite the pages whose tables have changed, and name them."""
+    """Rewrite the pages with changed tables, and name them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="fail where one would change")
     check, known = parser.parse_args().check, tables()

@@ -4,13 +4,13 @@
         --set test=labelled --set examples=20000
 
 All begin with the same fine-tuned model and are distilled from it for the same steps. Attention
-received and chance are trained once for all shares of tokens; the learned gates once for each
-weight of their loss, two thirds of the steps soft and the rest with tokens really dropped. Scores
-on the test split stand beside the arithmetic that was executed, as a share of the dense model's,
-and the gain over attention received at the same arithmetic (between its shares on a line).
-Intervals are 95 % over seeds. What is finished is read back. Data comes from SPARING_DATA;
-``--task imdb --set max_tokens=512`` takes long texts. On one free core of a 2020s server expect a
-minute for each run of sst2 with 6,000 rows.
+received and chance are trained once for all shares of tokens. The learned gates are trained once
+for each weight of their loss, two thirds of the steps soft and the rest with tokens really dropped.
+Scores are on the test split. FLOPs are the executed ones, as a share of the dense model's. The gain
+is over attention received at equal FLOPs (between its shares on a line). Intervals are 95 % over
+seeds. What is finished is read back. Data comes from SPARING_DATA; ``--task imdb --set
+max_tokens=512`` takes long texts. On one free core of a 2020s server expect a minute for each run
+of sst2 with 6,000 rows.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Point:
 
 
 class RandomLoss(ElasticLoss):
-    """The same loss, with a share of tokens drawn for the random gates in every step."""
+    """The same loss, with a share of tokens sampled for the random gates in every step."""
 
     def __call__(self, model: Any, batch: dict[str, Tensor], step: int) -> Tensor:
         """The loss of a batch."""
@@ -112,7 +112,7 @@ class Work:
         train(model, self.task, recipe, output_dir=place, objective=loss)
 
     def score_and_cost(self, model: AdaptiveClassifier, plan: Plan) -> tuple[float, float]:
-        """Executed arithmetic as a share of the dense model's, and the score, on test."""
+        """Executed FLOPs as a share of the dense model's, and the score, on test."""
         test = self.task.test
         logits = torch.zeros(len(test), self.task.classes)
         spent = torch.zeros(len(test), dtype=torch.float64)
@@ -209,9 +209,7 @@ def summary(points: Sequence[Point]) -> list[dict[str, Any]]:
 
 def show(rows: Sequence[dict[str, Any]]) -> None:
     """The table."""
-    table = Table(
-        "tokens by", "share or weight", "arithmetic", "score", "gain at equal arithmetic", box=None
-    )
+    table = Table("tokens by", "share or weight", "FLOPs", "score", "gain at equal FLOPs", box=None)
     for row in rows:
         better = "-"
         if row["gain"] is not None:
@@ -232,7 +230,7 @@ def _around(half: float | None) -> str:
 
 def table_of(content: dict[str, Any]) -> str:
     """The table as Markdown, for a page."""
-    heads = ("tokens by", "share, or weight of the loss", "arithmetic", content["metric"], "gain")
+    heads = ("tokens by", "share, or weight of the loss", "FLOPs", content["metric"], "gain")
     lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
     for row in content["summary"]:
         gain = "–"

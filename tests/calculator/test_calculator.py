@@ -297,11 +297,11 @@ def test_foreign_files_are_refused(tmp_path, content):
         (["\N{ARABIC-INDIC DIGIT THREE} + 1"], "not '\N{ARABIC-INDIC DIGIT THREE}'"),
         (["\N{FULLWIDTH DIGIT ONE}+1"], "not '\N{FULLWIDTH DIGIT ONE}'"),
         (["1 \N{MINUS SIGN} 1"], "not '\N{MINUS SIGN}'"),
-        (["1" * 100_000], "up to 20,000 characters, got 100,000"),
+        (["1" * 100_000], "up to 20,000 characters; got 100,000"),
         (["1" + " " * 100_000], "up to 20,000 characters"),
-        (["1" * 5_000], "up to 4,000 digits, got one of 5,000"),
+        (["1" * 5_000], "up to 4,000 digits; got one of 5,000"),
         (["9" * 400 + "+1" * 400], "product is above 100,000"),
-        ("1+1", "a list of texts, got the text "),
+        ("1+1", "a list of texts; got the text "),
     ],
 )
 def test_what_cannot_be_read_is_refused(shipped, texts, message):
@@ -314,11 +314,11 @@ def test_what_cannot_be_read_is_refused(shipped, texts, message):
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ([None], "reads texts, got one NoneType"),
-        (["1", 2], "reads texts, got one int"),
-        ([b"1"], "reads texts, got one bytes"),
-        (None, "a list of texts, got one NoneType"),
-        (3, "a list of texts, got one int"),
+        ([None], "reads texts; got one NoneType"),
+        (["1", 2], "reads texts; got one int"),
+        ([b"1"], "reads texts; got one bytes"),
+        (None, "a list of texts; got one NoneType"),
+        (3, "a list of texts; got one int"),
     ],
 )
 def test_what_is_no_text_is_refused(texts, message):

@@ -112,7 +112,7 @@ def test_a_network_that_cannot_be_proven_fails(command, tmp_path):
         (("",), "a number is missing at the end"),
         (("   ",), "a number is missing at the end"),
         (("1 2",), "two numbers without an operator"),
-        (("1" * 100_000,), "up to 20,000 characters, got 100,000"),
+        (("1" * 100_000,), "up to 20,000 characters; got 100,000"),
         (("\N{FULLWIDTH DIGIT ONE}" * 15_000,), "is no number"),
         (("\N{ARABIC-INDIC DIGIT THREE} + 1",), "is no number"),
         (("1\u200b+1",), "is no number"),

@@ -125,7 +125,7 @@ def test_weights_are_never_negative_at_any_distance():
 @pytest.mark.parametrize("length", ["own", "fixed"])
 def test_causal_rows_longer_than_the_length_are_refused(length):
     made = built(tokens=32, length=length)
-    with pytest.raises(Unsupported, match="up to 32 tokens, got 33"):
+    with pytest.raises(Unsupported, match="up to 32 tokens; got 33"):
         made(*drawn(33), mask=CAUSAL)
     made(*drawn(32), mask=CAUSAL)
     if length == "own":

@@ -133,7 +133,7 @@ def test_options_that_cannot_be(options, error, message):
 
 
 def test_longer_than_the_positions_is_refused():
-    with pytest.raises(Unsupported, match="40 tokens, got 41"):
+    with pytest.raises(Unsupported, match="40 tokens; got 41"):
         built(se="fixed")(*drawn(41))
 
 

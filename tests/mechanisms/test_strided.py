@@ -280,9 +280,9 @@ def test_wrong_options_are_named():
     for options, word in (
         ({"pattern": "stride"}, "pattern is .stride., not one of strided, fixed"),
         ({"combine": "both"}, "combine is .both., not one of merged, heads, first, second"),
-        ({"stride": 0}, "stride must be at least 1, got 0"),
-        ({"pattern": "fixed", "summary": 0}, "summary must be from 1 to stride = 64, got 0"),
-        ({"pattern": "fixed", "stride": 4}, "summary must be from 1 to stride = 4, got 8"),
+        ({"stride": 0}, "stride must be at least 1; got 0"),
+        ({"pattern": "fixed", "summary": 0}, "summary must be from 1 to stride = 64; got 0"),
+        ({"pattern": "fixed", "stride": 4}, "summary must be from 1 to stride = 4; got 8"),
     ):
         with pytest.raises(UsageError, match=word):
             mechanism("strided", Heads(2, 4), **options)

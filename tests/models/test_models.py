@@ -125,7 +125,7 @@ def test_pretrained_models_that_do_not_fit(digits, tokens, tmp_path):
         build_model(str(tmp_path / "bert"), other)
     with pytest.raises(UsageError, match="reads at most 9 tokens, but task majority has up to 20"):
         build_model(str(tmp_path / "bert"), token_task(longest=20))
-    with pytest.raises(UsageError, match="has no sizes to set, got width"):
+    with pytest.raises(UsageError, match="has no sizes to set; got width"):
         build_model(str(tmp_path / "bert"), tokens, width=3)
 
 

@@ -238,7 +238,7 @@ def test_it_is_a_task_of_characters_with_further_tests():
     ("options", "message"),
     [
         ({"sets": "publishd"}, "did you mean 'published'"),
-        ({"sets": "drawn", "operators": "+/"}, r"some of \+ - \*, got '\+/'"),
+        ({"sets": "drawn", "operators": "+/"}, r"some of \+ - \*; got '\+/'"),
         ({"sets": "drawn", "operands": 1}, "operands must be at least 2"),
         ({"sets": "drawn", "digits": 9}, "not exact in float32"),
         ({"sets": "drawn", "digits": 400, "operators": "*"}, "not exact in float32"),

@@ -75,7 +75,7 @@ def test_without_a_folder_the_error_says_what_to_put_where(monkeypatch, tmp_path
 
 
 def test_patches_must_tile(data):
-    with pytest.raises(UsageError, match="patch_size must divide 28, got 5"):
+    with pytest.raises(UsageError, match="patch_size must divide 28; got 5"):
         load_task("fashion-mnist", data=data, patch_size=5)
 
 

@@ -97,7 +97,7 @@ def test_the_whole_set_goes_before_arrays_and_these_before_samples(tmp_path):
 
 def test_what_is_wrong_is_named(tmp_path, monkeypatch):
     _layout(tmp_path)
-    with pytest.raises(UsageError, match="patch_size must divide image_size, got 5 and 64"):
+    with pytest.raises(UsageError, match="patch_size must divide image_size; got 5 and 64"):
         load_task("flowers", data=tmp_path, patch_size=5)
     with pytest.raises(UsageError, match="no option 'size'"):
         load_task("flowers", data=tmp_path, size=5)

@@ -156,7 +156,7 @@ def test_pairs_are_cut_at_the_longer_text_and_counted(tmp_path):
     assert ids.count(1) == 2
     assert len(set(ids[1:14])) == 1
     assert "test: 1 of 12 texts have more than 20 tokens and were cut" in task.notes
-    with pytest.raises(UsageError, match="max_tokens must be at least 5, got 4"):
+    with pytest.raises(UsageError, match="max_tokens must be at least 5; got 4"):
         load_task("rte", data=tmp_path, max_tokens=4)
 
 

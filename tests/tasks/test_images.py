@@ -120,7 +120,7 @@ def test_what_is_wrong_with_a_folder_is_named(tmp_path, spoil, message):
 
 
 def test_patches_must_tile(tmp_path):
-    with pytest.raises(UsageError, match="patch_size must divide image_size, got 5 and 64"):
+    with pytest.raises(UsageError, match="patch_size must divide image_size; got 5 and 64"):
         load_task(str(_folder(tmp_path)), patch_size=5)
     with pytest.raises(UsageError, match="give source"):
         load_task("image-folder")

@@ -68,9 +68,9 @@ def test_other_sizes_seeds_and_fewer_examples(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"patch_size": 5}, "patch_size must divide 28, got 5"),
-        ({"patch_size": 0}, "patch_size must divide 28, got 0"),
-        ({"image_size": 0}, "image_size must be at least 1, got 0"),
+        ({"patch_size": 5}, "patch_size must divide 28; got 5"),
+        ({"patch_size": 0}, "patch_size must divide 28; got 0"),
+        ({"image_size": 0}, "image_size must be at least 1; got 0"),
         ({"examples": 91}, "101 examples requested, but there are 100"),
         ({"image": 32}, "no option 'image'; did you mean 'image_size'"),
     ],

@@ -179,7 +179,7 @@ def test_the_seed_decides_and_splits_are_streams_of_their_own():
         ({"image_size": 8}, "image_size must be at least 24"),
         ({"dashes": 60, "examples": 2}, "no room for two curves"),
         ({"examples": 0}, "at least one image"),
-        ({"dash_pixels": 1}, "dash_pixels of at least 2 and gap_pixels of at least 1, got 1 and 2"),
+        ({"dash_pixels": 1}, "dash_pixels of at least 2 and gap_pixels of at least 1; got 1 and 2"),
         ({"gap_pixels": 0}, "got 3 and 0"),
     ],
 )

@@ -162,7 +162,7 @@ def test_passages_are_never_split_between_train_and_validation(task, options):
     assert len(fewer.train.passages.questions) == 6
     assert len(fewer.test.passages.questions) == 2
     assert fewer.notes[-1] == "subset: test holds 2 of 9 dev questions"
-    with pytest.raises(UsageError, match="test_examples must be 1 to 9, got 10"):
+    with pytest.raises(UsageError, match="test_examples must be 1 to 9; got 10"):
         load_task("squad", **options, test_examples=10)
     with pytest.raises(UsageError, match="99 examples requested"):
         load_task("squad", **options, examples=99)

@@ -82,7 +82,7 @@ def test_digits_patches(patch_size, tokens):
 
 
 def test_digits_refuses_patches_that_do_not_tile():
-    with pytest.raises(UsageError, match="patch_size must be 1, 2, 4 or 8, got 3"):
+    with pytest.raises(UsageError, match="patch_size must be 1, 2, 4 or 8; got 3"):
         load_task("digits", patch_size=3)
 
 

@@ -209,9 +209,9 @@ def test_without_a_first_line_columns_are_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"header": "no"}, "header must be true or false, got 'no'"),
-        ({"max_tokens": "abc"}, "max_tokens must be a whole number, got 'abc'"),
-        ({"examples": 1.5}, r"examples must be a whole number or none, got 1\.5"),
+        ({"header": "no"}, "header must be true or false; got 'no'"),
+        ({"max_tokens": "abc"}, "max_tokens must be a whole number; got 'abc'"),
+        ({"examples": 1.5}, r"examples must be a whole number or none; got 1\.5"),
         ({"examples": -5}, "a split cannot have -5 examples"),
     ],
 )

@@ -179,7 +179,7 @@ def test_a_loss_where_there_are_labels():
 @pytest.mark.parametrize(
     ("model", "error", "message"),
     [
-        (lambda: torch.nn.Linear(2, 2), UsageError, "needs a transformers model, got Linear"),
+        (lambda: torch.nn.Linear(2, 2), UsageError, "needs a transformers model; got Linear"),
         (
             lambda: others.build("llama"),
             Unsupported,
@@ -270,7 +270,7 @@ def test_a_budget_buys_the_best_plan_that_it_pays_for():
     assert adaptive.plan == full_plan(adaptive.encoder.sizes)
     assert adaptive.budget == 1
     for budget in (0.0, -1.0, 1.001, math.nan, math.inf):
-        with pytest.raises(UsageError, match=r"a share in \(0, 1\], got"):
+        with pytest.raises(UsageError, match=r"a share in \(0, 1\]; got"):
             adaptive.budget = budget
     with pytest.raises(UsageError, match=r"0.2 is below the cheapest plan, 0.25"):
         adaptive.budget = 0.2

@@ -208,7 +208,7 @@ def test_swapping_again_replaces_and_unswap_restores():
     assert model.config._attn_implementation == "sdpa"
     sparing.unswap(model)  # of a model that is not swapped: nothing
     assert torch.equal(output(model, given), before)
-    with pytest.raises(sparing.UsageError, match="needs a transformers model, got Linear"):
+    with pytest.raises(sparing.UsageError, match="needs a transformers model; got Linear"):
         sparing.unswap(torch.nn.Linear(2, 2))
 
 

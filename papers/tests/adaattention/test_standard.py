@@ -109,7 +109,7 @@ def test_the_time_of_the_training_done_goes_before_that_of_a_step():
         one("train_time_ratio", 1.5, "ratio", **own),
     ]
     assert cell_of(found, "training") == "+50 %"
-    assert cell_of(found, "training", "slim (ours)") == "–"  # not of a step: the two do not compare
+    assert cell_of(found, "training", "slim") == "–"  # not of a step: the two do not compare
     titled = next(each for each in arm_columns() if each.key == "training")
     assert titled.title == "Training"
     assert titled.note == "time, beside full"
@@ -197,7 +197,7 @@ def test_a_scorer_that_cuts_nothing_says_nothing_of_adapting():
 
 def test_distilled_arms_are_said_to_be():
     told = dict(TEXT.pairs("glossary"))
-    for arm in ("skip tokens", "slim (ours)"):
+    for arm in ("skip tokens", "slim"):
         assert "istilled from the dense model (logits and hidden states)" in told[arm]
         assert "the other variants learn from labels alone" in told[arm]
 

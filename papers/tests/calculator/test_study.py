@@ -224,4 +224,4 @@ def test_the_best_network_is_named_where_its_seeds_say_so(means, lead):
 
 def test_goals_stand_fall_or_are_undecided():
     told = [claims.verdict_of({"met": met}) for met in (True, False, "undecided")]
-    assert told == ["stands", "falls", "undecided"]
+    assert told == ["holds", "fails", "undecided"]

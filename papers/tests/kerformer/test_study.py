@@ -304,7 +304,7 @@ def test_options_refuse(given, message):
         (CoreOptions, {"arms": ("linear",)}, "must hold softmax"),
         (CoreOptions, {"lengths": (8,)}, "at least 16"),
         (SpeedOptions, {"lengths": (8,)}, "at least 16"),
-        (SpeedOptions, {"rounds": 0}, "speed.rounds must be at least 1, got 0"),
+        (SpeedOptions, {"rounds": 0}, "speed.rounds must be at least 1; got 0"),
         (SpeedOptions, {"longest": -1}, "speed.longest must be at least 0"),
         (CoreOptions, {"most_seconds": -1.0}, "cores.most_seconds must be at least 0"),
         (CoreOptions, {"ranges": (0.0,)}, "cores.ranges must be above 0"),

@@ -216,7 +216,7 @@ def test_what_is_no_corpus_is_refused_before_anything_runs(tmp_path):
     run = {"seeds": 1, "thread_count": 1, "watts_per_core": 5.0}
     with pytest.raises(UsageError, match="no corpus 'reveiws': give reviews, grammar"):
         language.language_cells(replace(SMALL, corpus="reveiws"), tmp_path, None, **run)
-    with pytest.raises(UsageError, match="vocabulary must be at least 258, got 100"):
+    with pytest.raises(UsageError, match="vocabulary must be at least 258; got 100"):
         replace(SMALL, vocabulary=100)
 
 

@@ -286,7 +286,7 @@ def test_every_part_stands_on_the_page(tmp_path):
 def test_language_models_alone_are_no_arms_on_longer_inputs(tmp_path):
     text = write_report(write(tmp_path, language()))["md"].read_text()
     assert "0 variants" not in text
-    assert "no encoder trained here was asked on them so far" in text
+    assert "no encoder trained here was evaluated on them so far" in text
 
 
 def test_one_length_has_a_table_and_no_picture(tmp_path):

@@ -623,7 +623,7 @@ def test_rows_are_taken_from_all_over_a_list_that_is_sorted_by_class():
     first, second = (spread_out(rows, 10, other, "texts") for other in (0, 1))
     assert sum(int(row) >= 50 for row in first) == 5
     assert not {int(row) for row in first} & {int(row) for row in second}
-    with pytest.raises(UsageError, match="100 texts; 110 are asked for"):
+    with pytest.raises(UsageError, match="100 texts; 110 are needed"):
         spread_out(rows, 10, 10, "texts")
 
 
@@ -742,8 +742,8 @@ def test_arms_of_one_length_are_refused_before_they_are_trained():
         (lambda: TaskOptions(test_examples=-3), "test_examples must be at least 0"),
         (lambda: TaskOptions(watts_per_core=0.0), "watts_per_core must be above 0"),
         (lambda: Options(longer=TaskOptions(tasks=("imdb",))), "imdb is among the tasks of longer"),
-        (lambda: Options(spectrum_lengths=(16, 0)), "spectrum_lengths must be at least 2, got 0"),
-        (lambda: ErrorOptions(slots=(-3,)), "error.slots must be at least 1, got -3"),
+        (lambda: Options(spectrum_lengths=(16, 0)), "spectrum_lengths must be at least 2; got 0"),
+        (lambda: ErrorOptions(slots=(-3,)), "error.slots must be at least 1; got -3"),
         (lambda: ErrorOptions(lengths=(8,), slots=(8,)), "fewer than the longest of error.lengths"),
         (lambda: CostOptions(most_seconds=-1.0), "cost.most_seconds must be at least 0"),
     ],

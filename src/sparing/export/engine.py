@@ -59,7 +59,7 @@ class Chain:
         if not segments:
             raise UsageError("a chain needs at least one segment")
         if thread_count < 1:
-            raise UsageError(f"thread_count must be at least 1, got {thread_count}")
+            raise UsageError(f"thread_count must be at least 1; got {thread_count}")
         modules = [segment for segment in segments if isinstance(segment, nn.Module)]
         if modules and len(modules) < len(segments):
             raise UsageError("a chain holds modules or exported files, not both")
@@ -90,7 +90,7 @@ class Chain:
     def threshold(self, value: float) -> None:
         """Set it; raises ``UsageError`` outside [0, 1]."""
         if not 0 <= value <= 1:
-            raise UsageError(f"threshold must be in [0, 1], got {value}")
+            raise UsageError(f"threshold must be in [0, 1]; got {value}")
         self._threshold = value
 
     def __call__(self, inputs: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -30,10 +30,10 @@ def with_unlabelled(
     """The task with more training rows that have no label, for distillation.
 
     A source is the name of another task of texts (without its training labels) or a file of one
-    text a line (.txt or .tsv, also .gz; a tab separates the texts of a pair). Of each source
-    ``most`` rows are used, sampled with ``seed`` (0: all). Rows that share a whole text, cut or
-    not, with a held-out split of the task are left out and counted in its notes. Texts are cut to
-    the task's longest. Raises ``UsageError`` for a task that was not read with a pretrained
+    text a line. A file is .txt or .tsv, also .gz; a tab separates the texts of a pair. Of each
+    source ``most`` rows are used, sampled with ``seed`` (0: all). Rows that share a whole text, cut
+    or not, with a held-out split of the task are left out and counted in its notes. Texts are cut
+    to the task's longest. Raises ``UsageError`` for a task that was not read with a pretrained
     tokenizer, or has another answer than a class. It raises it too for sources that have no texts,
     or pairs where the task has none. Raises ``DataError`` for files that are missing or broken.
     """
