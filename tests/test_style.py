@@ -231,7 +231,6 @@ WORDS = {
     ),
 }
 NAMES = {"found", "told", "asked", "own", "each", "place", "kept", "wanted"}
-# Folders of tests whose names are held too.
 # Pages that the site writes from modules, which are read themselves.
 GENERATED = re.compile(
     r"docs/reference/(commands/|mechanisms/|records/|mechanism-speed|task-facts)"

@@ -58,9 +58,7 @@ def test_who_only_guesses_is_not_robust(clean, measured):
 
 
 def test_robustness_is_what_is_kept_of_what_was_learned():
-    fallen = bits(
-        *[0.5] * 3
-    )  # both fall to chance: the worse variant falls less far, and keeps none
+    fallen = bits(*[0.5] * 3)  # both fall to chance: the worse one falls less far, and keeps none
     records = judged(
         softmax=(DENSE[0], fallen), uniform=FLAT, kerformer=(bits(0.6, 0.61, 0.6), fallen)
     )
