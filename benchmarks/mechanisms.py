@@ -86,19 +86,19 @@ def do(run: Run, cells: Sequence[Cell], every: Sequence[Cell], minutes: float, s
 
 def chosen(cells: Sequence[Cell], only: Sequence[str], lengths: Sequence[int]) -> list[Cell]:
     """The chosen cells: by a part of the key, a pattern, or the length it ends with."""
-    found = []
+    selected = []
     for cell in cells:
         parts = cell.key.split("/")
         named = any(text in parts or fnmatch(cell.key, text) for text in only)
         if (named or not only) and (not lengths or int(parts[-1]) in lengths):
-            found.append(cell)
-    return found
+            selected.append(cell)
+    return selected
 
 
 def forget(run: Run, keys: set[str]) -> None:
     """Drop the records of these cells."""
-    kept = [record for record in run.log.read() if record.cell not in keys]
-    write_atomically(run.log.path, "".join(record.to_json() + "\n" for record in kept))
+    others = [record for record in run.log.read() if record.cell not in keys]
+    write_atomically(run.log.path, "".join(record.to_json() + "\n" for record in others))
 
 
 def pin() -> None:
@@ -144,8 +144,8 @@ def earlier(folder: Path) -> list[dict[str, str]]:
         config = json.loads((folder / "config.json").read_text())
     except FileNotFoundError:
         return []
-    own = {"commit": config["commit"], "started": config["started"]}
-    return [*config.get("earlier", []), own]
+    this_run = {"commit": config["commit"], "started": config["started"]}
+    return [*config.get("earlier", []), this_run]
 
 
 def main() -> None:

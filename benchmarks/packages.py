@@ -84,8 +84,8 @@ def call_of(name: str, side: str, scope: str, tokens: int, width: int = 768) -> 
         projections, output = OWN_PROJECTIONS, "output_projection"
     module.eval()
     if scope == "core":
-        for place, widths in projections.items():
-            module.set_submodule(place, _Given(torch.randn(1, tokens, widths * width), width))
+        for projection, widths in projections.items():
+            module.set_submodule(projection, _Given(torch.randn(1, tokens, widths * width), width))
     if output and (scope == "core" or not form.output):
         module.set_submodule(output, nn.Identity())
     x = torch.randn(1, tokens, width)

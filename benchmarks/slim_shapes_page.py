@@ -92,22 +92,22 @@ def speed_table(records: Sequence[Record], of: Mapping[str, object]) -> str:
 
 def memory_table(records: Sequence[Record], shape: str) -> str:
     """Peak and weights of each form of a shape, and whether a fifth is saved."""
-    found = [r for r in records if r.name == "peak_bytes" and r.labels["shape"] == shape]
+    peaks = [r for r in records if r.name == "peak_bytes" and r.labels["shape"] == shape]
     weights = {
         (r.labels["arm"], r.labels["engine"]): r.value or 0.0
         for r in records
         if r.name == "weight_bytes" and r.labels["shape"] == shape
     }
-    dense = {r.labels["engine"]: r.value or 0.0 for r in found if r.labels["arm"] == DENSE}
+    dense = {r.labels["engine"]: r.value or 0.0 for r in peaks if r.labels["arm"] == DENSE}
     rows = []
-    for r in found:
+    for r in peaks:
         arm, engine = str(r.labels["arm"]), str(r.labels["engine"])
         less = 1 - (r.value or 0.0) / dense[engine]
         saved = "" if arm == DENSE else f"{100 * less:+.0f} %"
         met = "" if arm == DENSE else "yes" if less >= GOAL else "no"
         peak, held = (r.value or 0.0) / MEBI, weights[arm, engine] / MEBI
         rows.append([arm, ENGINES[engine], f"{peak:.0f}", saved, met, f"{held:.1f}"])
-    batch, tokens = found[0].labels["batch"], found[0].labels["tokens"]
+    batch, tokens = peaks[0].labels["batch"], peaks[0].labels["tokens"]
     title = f"## Memory, {NAMES[shape]}, batch {batch} of {tokens} tokens"
     text = (
         "What one call adds to the loaded model at its peak, each form in a fresh process; no "

@@ -74,9 +74,9 @@ def split_sentences(task: str, folder: Path) -> None:
     root = given_folder(None)
     if root is None:
         raise SystemExit(f"{task} needs SPARING_DATA with sent-conv/{SENTENCES[task]}")
-    place = find(task, root / "sent-conv", (SENTENCES[task],))
-    found, _ = tables.read_table(place, LINES, tables.classes(("0", "1")), skip_broken=True)
-    rows = [(row.texts[0], row.label) for row in found]
+    path = find(task, root / "sent-conv", (SENTENCES[task],))
+    rows_read, _ = tables.read_table(path, LINES, tables.classes(("0", "1")), skip_broken=True)
+    rows = [(row.texts[0], row.label) for row in rows_read]
     labels = dict(reversed(rows))  # each text once
     texts = sorted(labels)
     random.Random(0).shuffle(texts)
@@ -90,11 +90,11 @@ def split_sentences(task: str, folder: Path) -> None:
 
 def options_of(task: str, model: str, seed: int, given: argparse.Namespace) -> slim.Options:
     """The settings of one run."""
-    own = dict(TASKS[task])
+    changes = dict(TASKS[task])
     if task in SENTENCES:
         folder = given.output_dir / "sentences" / task
         split_sentences(task, folder)
-        own |= {"task": "text", "task_options": {"source": str(folder)}}
+        changes |= {"task": "text", "task_options": {"source": str(folder)}}
     common = slim.Options(
         model=model,
         task=task,
@@ -105,24 +105,24 @@ def options_of(task: str, model: str, seed: int, given: argparse.Namespace) -> s
         compiled=True,
         precision="fast",
     )
-    return replace(common, **own)
+    return replace(common, **changes)
 
 
 def run_one(task: str, seed: int, given: argparse.Namespace, bar: Progress) -> list[dict[str, Any]]:
     """Do what is missing of a run, and sum it up by form and batch size."""
-    place = given.output_dir / f"{task}-{seed}"
-    line = bar.add_task(place.name, total=1.0)
+    run_dir = given.output_dir / f"{task}-{seed}"
+    line = bar.add_task(run_dir.name, total=1.0)
 
     def tell(share: float, text: str) -> None:
-        bar.update(line, completed=share, description=f"{place.name}: {text}")
+        bar.update(line, completed=share, description=f"{run_dir.name}: {text}")
 
     result = find_study("slim").run(
-        options_of(task, given.model, seed, given), place, on_progress=tell
+        options_of(task, given.model, seed, given), run_dir, on_progress=tell
     )
-    write_report(place)
+    write_report(run_dir)
     if result.failures:
         first = result.failures[0]
-        raise SystemExit(f"{place}: the step {first.cell} failed: {first.error}")
+        raise SystemExit(f"{run_dir}: the step {first.cell} failed: {first.error}")
     return rows_of(result.records, task, seed)
 
 

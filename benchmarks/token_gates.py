@@ -76,8 +76,8 @@ class RandomLoss(ElasticLoss):
     def __call__(self, model: Any, batch: dict[str, Tensor], step: int) -> Tensor:
         """The loss of a batch."""
         generator = torch.Generator().manual_seed(1_000_003 * self.seed + step)
-        place = int(torch.randint(len(SHARES), (), generator=generator))
-        model.encoder.gates[str(AFTER)].share.fill_(SHARES[place])
+        index = int(torch.randint(len(SHARES), (), generator=generator))
+        model.encoder.gates[str(AFTER)].share.fill_(SHARES[index])
         return super().__call__(model, batch, step)
 
 
@@ -108,8 +108,8 @@ class Work:
     def train(self, model: AdaptiveClassifier, loss: ElasticLoss, name: str, seed: int) -> None:
         """Train in place, or read a finished run back."""
         recipe = replace(self.recipe, seed=seed, distillation=FOLLOW)
-        place = self.folder / f"{name}-{seed}"
-        train(model, self.task, recipe, output_dir=place, objective=loss)
+        output_dir = self.folder / f"{name}-{seed}"
+        train(model, self.task, recipe, output_dir=output_dir, objective=loss)
 
     def score_and_cost(self, model: AdaptiveClassifier, plan: Plan) -> tuple[float, float]:
         """Executed FLOPs as a share of the dense model's, and the score, on test."""
@@ -161,16 +161,16 @@ def learned_points(work: Work, kind: str, seed: int, weights: Sequence[float]) -
         model.plan = plan
         soft = 2 * work.steps // 3
         # begun open, a network of gates would not close in so few steps at the model's own rate
-        own = replace(work.recipe, mechanism_rate_factor=work.gate_rate_factor)
+        recipe = replace(work.recipe, mechanism_rate_factor=work.gate_rate_factor)
         draw = replace(WHOLE, gated=True, gate_weight=weight, soft_steps=soft)
         loss = ElasticLoss(dense, FOLLOW, draw, seed)
-        replace(work, recipe=own).train(model, loss, f"{kind}-{weight:g}", seed)
+        replace(work, recipe=recipe).train(model, loss, f"{kind}-{weight:g}", seed)
         yield Point(kind, seed, weight, *work.score_and_cost(model, plan))
 
 
 def gain(point: Point, received: Sequence[Point]) -> float | None:
     """A point's score less that of attention received at its cost; None outside its range."""
-    line = sorted((each.cost_share, each.score) for each in received if each.seed == point.seed)
+    line = sorted((other.cost_share, other.score) for other in received if other.seed == point.seed)
     costs, scores = zip(*line, strict=True)
     if not costs[0] <= point.cost_share <= costs[-1]:
         return None
@@ -189,17 +189,17 @@ def summary(points: Sequence[Point]) -> list[dict[str, Any]]:
     received = [point for point in points if point.arm == RECEIVED]
     rows = []
     for arm, knob in dict.fromkeys((point.arm, point.knob) for point in points):
-        own = [point for point in points if (point.arm, point.knob) == (arm, knob)]
-        gains = [found for point in own if (found := gain(point, received)) is not None]
-        whole = arm != RECEIVED and len(gains) == len(own)
+        arm_points = [point for point in points if (point.arm, point.knob) == (arm, knob)]
+        gains = [gained for point in arm_points if (gained := gain(point, received)) is not None]
+        whole = arm != RECEIVED and len(gains) == len(arm_points)
         rows.append(
             {
                 "arm": arm,
                 "knob": knob,
-                "seeds": len(own),
-                "cost_share": mean(point.cost_share for point in own),
-                "score": mean(point.score for point in own),
-                "score_half_width": half_width([point.score for point in own]),
+                "seeds": len(arm_points),
+                "cost_share": mean(point.cost_share for point in arm_points),
+                "score": mean(point.score for point in arm_points),
+                "score_half_width": half_width([point.score for point in arm_points]),
                 "gain": mean(gains) if whole else None,
                 "gain_half_width": half_width(gains) if whole else None,
             }

@@ -22,6 +22,33 @@ FILES = sorted(
     for folder in ("src/sparing", "papers/sparing_papers")
     for path in (ROOT / folder).rglob("*.py")
 )
+# Folders of tests and benchmarks whose names say what a thing is too.
+NAMED_TESTS = (
+    "benchmarks",
+    "papers/tests",
+    "tests/advise",
+    "tests/benchmarks",
+    "tests/calculator",
+    "tests/cli",
+    "tests/compare",
+    "tests/contract",
+    "tests/core",
+    "tests/experiment",
+    "tests/export",
+    "tests/foreign",
+    "tests/fuzz",
+    "tests/layers",
+    "tests/measure",
+    "tests/mechanisms",
+    "tests/models",
+    "tests/predictors",
+    "tests/report",
+    "tests/slim",
+    "tests/tasks",
+    "tests/train",
+    "tests/transfer",
+    "tests/witnesses",
+)
 FILE_LINES, FUNCTION_LINES = 400, 40
 BANNED = re.compile(r"(Manager|Helper|Utils?|Base)$")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK|NotImplementedError)\b")
@@ -29,23 +56,23 @@ UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK|NotImplementedError)\b")
 
 def complaints(source: str) -> list[str]:
     """What a source file does against the house style."""
-    found = []
+    problems = []
     if source.count("\n") > FILE_LINES:
-        found.append(f"{source.count(chr(10))} lines")
-    found += [f"unfinished: {match.group()}" for match in UNFINISHED.finditer(source)]
+        problems.append(f"{source.count(chr(10))} lines")
+    problems += [f"unfinished: {match.group()}" for match in UNFINISHED.finditer(source)]
     tree = ast.parse(source)
     if not ast.get_docstring(tree):
-        found.append("no module docstring")
+        problems.append("no module docstring")
     inner = {id(b) for a in ast.walk(tree) if _is_function(a) for b in ast.walk(a) if b is not a}
     for node in ast.walk(tree):
         if _is_function(node):
-            found += _function(node, public=id(node) not in inner)
+            problems += _function(node, public=id(node) not in inner)
         if isinstance(node, ast.ClassDef):
             if BANNED.search(node.name):
-                found.append(f"class {node.name}: says nothing")
+                problems.append(f"class {node.name}: says nothing")
             if not node.name.startswith("_") and not ast.get_docstring(node):
-                found.append(f"class {node.name}: no docstring")
-    return found
+                problems.append(f"class {node.name}: no docstring")
+    return problems
 
 
 def _is_function(node: ast.AST) -> bool:
@@ -53,20 +80,20 @@ def _is_function(node: ast.AST) -> bool:
 
 
 def _function(node: ast.FunctionDef, public: bool) -> list[str]:
-    found = []
+    problems = []
     lines = node.end_lineno - node.lineno + 1
     if lines > FUNCTION_LINES:
-        found.append(f"{node.name}: {lines} lines")
+        problems.append(f"{node.name}: {lines} lines")
     if node.returns is None:
-        found.append(f"{node.name}: no return annotation")
+        problems.append(f"{node.name}: no return annotation")
     if public and not node.name.startswith("_") and not ast.get_docstring(node):
-        found.append(f"{node.name}: no docstring")
-    return found
+        problems.append(f"{node.name}: no docstring")
+    return problems
 
 
 def test_files_are_small_plain_and_documented():
-    found = {str(path.relative_to(ROOT)): complaints(path.read_text()) for path in FILES}
-    assert {path: wrong for path, wrong in found.items() if wrong} == {}
+    by_file = {str(path.relative_to(ROOT)): complaints(path.read_text()) for path in FILES}
+    assert {path: wrong for path, wrong in by_file.items() if wrong} == {}
 
 
 @pytest.mark.parametrize(
@@ -92,12 +119,12 @@ def unexplained(source: str) -> list[str]:
 
     One comment or text may explain up to four fields in a row.
     """
-    lines, found = source.splitlines(), []
+    lines, missing = source.splitlines(), []
     for node in ast.walk(ast.parse(source)):
         body = node.body[1:] if isinstance(node, ast.ClassDef) else []
         if sum(isinstance(part, ast.AnnAssign) for part in body) > MANY_FIELDS:
-            found += [f"{node.name}.{name}" for name in _open_fields(body, lines)]
-    return found
+            missing += [f"{node.name}.{name}" for name in _open_fields(body, lines)]
+    return missing
 
 
 def _open_fields(body: list[ast.stmt], lines: list[str]) -> list[str]:
@@ -173,22 +200,6 @@ GOALS = (
     "ours:",
 )
 NAMES = {"found", "told", "asked", "own", "each", "place", "kept", "wanted"}
-# Folders of tests whose names are held too.
-NAMED_TESTS = (
-    "tests/contract",
-    "tests/core",
-    "tests/foreign",
-    "tests/fuzz",
-    "tests/layers",
-    "tests/measure",
-    "tests/mechanisms",
-    "tests/models",
-    "tests/predictors",
-    "tests/tasks",
-    "tests/train",
-    "tests/transfer",
-    "tests/witnesses",
-)
 # Pages that the site writes from modules, which are read themselves.
 GENERATED = re.compile(
     r"docs/reference/(commands/|mechanisms/|records/|mechanism-speed|task-facts)"
@@ -258,12 +269,12 @@ def texts_of(root: Path) -> Iterator[tuple[str, str]]:
 
 def unexpected(counts: dict[str, Counter[str]]) -> dict[str, tuple[str, dict[str, int]]]:
     """Words where they should not be: what to write instead, and how often in which area."""
-    found = {}
+    misused = {}
     for word, (instead, allowed) in WORDS.items():
         areas = {where: uses for where, uses in counts[word].items() if uses}
         if wrong := {where: uses for where, uses in areas.items() if where not in allowed.split()}:
-            found[word] = (instead, wrong)
-    return found
+            misused[word] = (instead, wrong)
+    return misused
 
 
 def test_texts_use_the_words_of_the_field():
@@ -324,20 +335,21 @@ def test_a_name_to_replace_is_noticed():
 
 
 def vague_names(source: str) -> list[str]:
-    """Variables and arguments whose name says nothing of what they hold."""
-    nodes = list(ast.walk(ast.parse(source)))
-    names = [n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
-    return [
-        name
-        for name in (*names, *(n.arg for n in nodes if isinstance(n, ast.arg)))
-        if name in NAMES
-    ]
+    """What a source names (a variable, argument, function, attribute) without saying what it is."""
+    names: list[str | None] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names.append(node.id if isinstance(node, ast.Name) else node.attr)
+        elif isinstance(node, ast.arg | ast.alias):
+            names.append(node.arg if isinstance(node, ast.arg) else node.asname)
+        elif _is_function(node) or isinstance(node, ast.ClassDef | ast.ExceptHandler):
+            names.append(node.name)
+    return [name for name in names if name in NAMES]
 
 
 def test_names_say_what_a_thing_is():
-    tests = [path for folder in NAMED_TESTS for path in (ROOT / folder).rglob("*.py")]
-    assert len(tests) > 100
-    files = [*FILES, *tests]
+    files = [*FILES, *(ROOT / "tests").glob("*.py")]
+    files += [path for folder in NAMED_TESTS for path in (ROOT / folder).rglob("*.py")]
     assert {f: names for f in files if (names := vague_names(f.read_text()))} == {}
     assert vague_names("def f(own):\n    found = [each for each in own]\n    records = 1\n")
 

@@ -16,11 +16,11 @@ DENSE_SCORE = 0.8
 
 def _form(arm, engine, speed, gap=None, cell="verify"):
     """A timed form, its difference to dense with its 90 % interval."""
-    place = {"arm": arm, "engine": engine, "batch": 1}
-    made = [Record("latency_ms", 5.0, "ms", "measured", {**place, "of": "mean"}, cell=cell)]
+    labels = {"arm": arm, "engine": engine, "batch": 1}
+    made = [Record("latency_ms", 5.0, "ms", "measured", {**labels, "of": "mean"}, cell=cell)]
     if speed is not None:
         ends = (0.98 * speed, 1.02 * speed)
-        made.append(Record("speed_up", speed, "ratio", "measured", place, ends, cell=cell))
+        made.append(Record("speed_up", speed, "ratio", "measured", labels, ends, cell=cell))
     if gap is not None:
         scored = {"arm": arm, "primary": True}
         value, interval = gap

@@ -248,7 +248,7 @@ def _at(value: float) -> str:
 
 
 def _apart(sheet: Sheet, axes: Axes, xs: Sequence[float]) -> list[float]:
-    """The ticks whose labels do not run into the one before; at most eight of them."""
+    """The ticks with labels that do not run into the one before; at most eight of them."""
     # the labels of this font are as wide as 0.64 of its size a letter
     letter = 0.64 * sheet.text
     shown, end = [], -math.inf
