@@ -36,12 +36,11 @@ from sparing.core.record import Record
 from sparing.measure.pooling import pool_differences
 from sparing.report.markdown import plain_table
 
-HEADS = (
-    *("part", "beside", "task", "runs", "speed, %", "accuracy, points", "agreement, points"),
-    *("minutes", "pays"),
-)
+SHOWN = ("runs", "speed, %", "accuracy, points", "agreement, points", "minutes")
+HEADS = ("part", "beside", *SHOWN, "pays on")
+TASK_HEADS = ("part", "beside", "task", *SHOWN, "pays")
 SPEED, POINTS = 0.02, 0.002
-SCALES = {"per tensor": "per tensor", "per block": "per block", "per channel": "per channel"}
+SCALES = ("per tensor", "per block", "per channel")
 Number = Callable[[SlimRun], float]
 
 
@@ -218,12 +217,14 @@ def _beside_static(run: SlimRun) -> Gain:
 
 
 def _over_int8(form: str) -> Part:
+    def speed(run: SlimRun) -> Gain:
+        recorded = run.all("int8_speed_up", arm=form)
+        if recorded:
+            return recorded[0].value or 1.0, recorded[0].interval
+        return run.speed(form) / run.speed(DENSE_INT8), None
+
     return Part(
-        form,
-        DENSE_INT8,
-        lambda run: form in run.answers,
-        lambda run: (run.speed(form) / run.speed(DENSE_INT8), None),
-        forms=(form, DENSE_INT8),
+        *(form, DENSE_INT8, lambda run: form in run.answers, speed), forms=(form, DENSE_INT8)
     )
 
 
@@ -272,22 +273,44 @@ def _known(run: SlimRun, form: str) -> bool:
 
 
 def parts_table(runs: Sequence[SlimRun]) -> str:
-    """A line for each part and task, and one for all tasks."""
+    """A line for each part over all tasks, with the tasks where it pays."""
     lines = []
     for part in parts():
         shown = [run for run in runs if part.shows(run)]
-        tasks = sorted({run.task for run in shown})
-        for task in tasks if len(tasks) == 1 else (*tasks, "all"):
-            of_task = [run for run in shown if task in (run.task, "all")]
-            lines.append((part.name, part.beside, task, *part.cells(of_task)))
+        if not shown:
+            continue
+        paid = {task: part.cells(_of(shown, task))[-1] for task in _tasks(shown)}
+        marks = {"yes": "", "trade": " (trade)"}
+        on = ", ".join(task + marks[kind] for task, kind in paid.items() if kind in marks)
+        lines.append((part.name, part.beside, *part.cells(shown)[:-1], on or "none"))
     return plain_table(HEADS, lines)
 
 
+def tasks_table(runs: Sequence[SlimRun]) -> str:
+    """A line for each part and task."""
+    lines = []
+    for part in parts():
+        shown = [run for run in runs if part.shows(run)]
+        lines += [
+            (part.name, part.beside, task, *part.cells(_of(shown, task))) for task in _tasks(shown)
+        ]
+    return plain_table(TASK_HEADS, lines)
+
+
+def _tasks(runs: Sequence[SlimRun]) -> list[str]:
+    return sorted({run.task for run in runs})
+
+
+def _of(runs: Sequence[SlimRun], task: str) -> list[SlimRun]:
+    return [run for run in runs if run.task == task]
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the table of all tasks, and that by task."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("records", type=Path, help="the folder that holds the runs")
-    print(parts_table(runs_of(parser.parse_args().records)))
+    runs = runs_of(parser.parse_args().records)
+    print(f"{parts_table(runs)}\n\n{tasks_table(runs)}")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ RULES = {
     "KL divergence within the floor": ("good", "divergence"),
 }
 RULE_HEADS = ("forms", "rule", "agreement", "best", "accuracy", "best", "speed")
-EVIDENCE_HEADS = ("measured before", "compared with, on test", "runs", "correlation", "in a task")
+EVIDENCE_HEADS = ("measured before, beside the same on test", "values", "correlation", "in a task")
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +189,7 @@ def points(gain: Gain | None) -> str:
     return f"{100 * gain[0]:+.2f} ({100 * gain[1][0]:+.2f} to {100 * gain[1][1]:+.2f})"
 
 
-def evidence(runs: Sequence[SlimRun]) -> dict[tuple[str, str], list[tuple[str, float, float]]]:
+def evidence(runs: Sequence[SlimRun]) -> dict[str, list[tuple[str, float, float]]]:
     """Task, earlier value and test value of each run, by what is measured and compared."""
 
     def gap(run: SlimRun, form: str) -> float:
@@ -209,16 +209,16 @@ def evidence(runs: Sequence[SlimRun]) -> dict[tuple[str, str], list[tuple[str, f
 
     kept = [run for run in runs if run.answers]
     return {
-        ("score of the served form less dense, choosing half", "the same"): [
+        "score of the served form less dense, choosing half": [
             (run.task, choosing(run), gap(run, OURS)) for run in kept
         ],
-        ("score of the kept INT8 form less float32, choosing half", "the same"): [
+        "score of the kept INT8 form less float32, choosing half": [
             (run.task, *int8(run)) for run in kept
         ],
-        ("changed answers of the served form, calibration half", "the same"): [
+        "changed answers of the served form, calibration half": [
             (run.task, run.value("disagreement"), changed(run)) for run in kept
         ],
-        ("score of surveyed plans less dense, choosing half", "the same, plans of a run"): [
+        "score of surveyed plans less dense, choosing half": [
             (run.task, *pair) for run in runs for pair in surveyed(run)
         ],
     }
@@ -238,23 +238,30 @@ def surveyed(run: SlimRun, worst: float = -0.03) -> list[tuple[float, float]]:
     return [(before, float(r.value or 0.0)) for before, r in tested if before >= worst]
 
 
-def correlations(triples: Sequence[tuple[str, float, float]]) -> tuple[float, float]:
-    """The correlation over all, and after each task's mean is taken away."""
+def correlations(
+    triples: Sequence[tuple[str, float, float]],
+) -> tuple[float | None, float | None]:
+    """The correlation over all, and after each task's mean is taken away; None without spread."""
     tasks = np.array([task for task, _, _ in triples])
-    values = np.array([pair for _, *pair in triples])
+    values = np.array([pair for _, *pair in triples]).reshape(-1, 2)
     within = values.copy()
     for task in set(tasks):
         within[tasks == task] -= within[tasks == task].mean(0)
-    both = (float(np.corrcoef(table.T)[0, 1]) for table in (values, within))
-    return next(both), next(both)
+    return _correlation(values), _correlation(within)
+
+
+def _correlation(pairs: Array) -> float | None:
+    if len(pairs) < 3 or not pairs.std(0).all():
+        return None
+    return float(np.corrcoef(pairs.T)[0, 1])
 
 
 def evidence_table(runs: Sequence[SlimRun]) -> str:
-    """How well what is known when choosing says what test rows show."""
+    """How well what is known when choosing predicts the same on test rows."""
     lines = []
-    for names, triples in evidence(runs).items():
-        shown = (f"{value:.2f}" for value in correlations(triples))
-        lines.append((*names, str(len(triples)), *shown))
+    for name, triples in evidence(runs).items():
+        shown = ("–" if value is None else f"{value:.2f}" for value in correlations(triples))
+        lines.append((name, str(len(triples)), *shown))
     return plain_table(EVIDENCE_HEADS, lines)
 
 
