@@ -3,8 +3,8 @@
     python benchmarks/slim_certified.py benchmarks/results
 
 Nothing is run. A run's forms are slim, slim in INT8, the static pruned model, dense in INT8, and
-cascades: one of the first three answers if its largest probability reaches a threshold, else dense
-does, in float32 or INT8. The speed of a cascade is computed from theirs. The test rows are the
+cascades: one of these answers if its largest probability reaches a threshold, else dense does, in
+float32 or INT8. The speed of a cascade is computed from theirs. The test rows are the
 population: rows to choose on and rows to calibrate on are sampled from them with replacement. So
 the true share of changed answers of each form is known.
 """
@@ -12,7 +12,7 @@ the true share of changed answers of each form is known.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,24 +33,31 @@ HEADS = (
     *("procedure", "rows", "false frontiers", *(f"{100 * e:g} %" for e in EPSILONS)),
     "mean speed",
 )
+POOL_HEADS = ("candidates", *HEADS[3:])
 
 
-def forms_of(run: SlimRun) -> tuple[Array, Array]:
-    """Changed answers (rows, forms) and the speed of each form."""
+def forms_of(run: SlimRun) -> tuple[Array, Array, list[str]]:
+    """Changed answers (rows, forms), the speed and the name of each form."""
     dense = run.answers[DENSE].argmax(1)
     speeds = {name: run.speed(name) for name in run.rows} | {DENSE: 1.0}
-    changed = [run.answers[name].argmax(1) != dense for name in run.rows]
-    factors = [speeds[name] for name in run.rows]
-    for first in (name for name in (OURS, INT8, STATIC) if name in run.rows):
+    names = list(run.rows)
+    changed = [_answers(run, name) != dense for name in names]
+    factors = [speeds[name] for name in names]
+    for first, second in cascades(run.rows):
         sure = _largest_probability(run.answers[first])
-        for second in (DENSE, DENSE_INT8):
-            for threshold in THRESHOLDS:
-                passed_on = sure < threshold
-                answers = np.where(passed_on, run.answers[second].argmax(1), _answers(run, first))
-                changed.append(answers != dense)
-                time = 1 / speeds[first] + float(passed_on.mean()) / speeds[second]
-                factors.append(1 / time)
-    return np.array(changed, dtype=np.float64).T, np.array(factors)
+        for threshold in THRESHOLDS:
+            passed_on = sure < threshold
+            answers = np.where(passed_on, _answers(run, second), _answers(run, first))
+            changed.append(answers != dense)
+            factors.append(1 / (1 / speeds[first] + float(passed_on.mean()) / speeds[second]))
+            names.append(f"{first} to {second}")
+    return np.array(changed, dtype=np.float64).T, np.array(factors), names
+
+
+def cascades(forms: Iterable[str]) -> list[tuple[str, str]]:
+    """Pairs of a form that answers first and the dense one that takes what it is unsure of."""
+    firsts = [name for name in (OURS, INT8, STATIC, DENSE_INT8) if name in forms]
+    return [(first, dense) for first in firsts for dense in (DENSE, DENSE_INT8) if dense != first]
 
 
 def _answers(run: SlimRun, form: str) -> NDArray[Any]:
@@ -122,8 +129,15 @@ def by_speed(choosing: Array, speeds: Array) -> list[int]:
 
 
 PART = DELTA / len(EPSILONS)
+OURS_NAME = "certified_frontier"
+POOLS: dict[str, Callable[[str], bool]] = {
+    "dense INT8": lambda name: name == DENSE_INT8,
+    "dense INT8, and passing on to float32": lambda name: name.startswith(DENSE_INT8),
+    "slim, static and dense INT8": lambda name: " to " not in name,
+    "these, and passing on to dense": lambda name: True,
+}
 PROCEDURES: dict[str, Callable[[Array, Array, Array], Forms]] = {
-    "certified_frontier": ours,
+    OURS_NAME: ours,
     "sequence by agreement, delta / 5": sequence(by_agreement, PART),
     "sequence of candidates, delta / 5": sequence(candidates, PART),
     "sequence by speed, delta / 5": sequence(by_speed, PART),
@@ -134,16 +148,20 @@ PROCEDURES: dict[str, Callable[[Array, Array, Array], Forms]] = {
 
 
 def simulated(
-    losses: Array, speeds: Array, rows: tuple[int, int], draws: int = DRAWS
+    losses: Array,
+    speeds: Array,
+    rows: tuple[int, int],
+    draws: int = DRAWS,
+    procedures: Iterable[str] = (),
 ) -> dict[str, Array]:
     """By procedure and draw: whether a point is false, then the logarithm of each point's speed."""
     risks = losses.mean(0)
-    outcomes: dict[str, list[list[float]]] = {name: [] for name in PROCEDURES}
+    outcomes: dict[str, list[list[float]]] = {name: [] for name in procedures or PROCEDURES}
     for seed in range(draws):
         generator = np.random.default_rng(seed)
         choosing, held = (losses[generator.integers(0, len(losses), count)] for count in rows)
-        for name, certify in PROCEDURES.items():
-            forms = certify(held, speeds, choosing)
+        for name in outcomes:
+            forms = PROCEDURES[name](held, speeds, choosing)
             pairs = list(zip(EPSILONS, forms, strict=True))
             false = any(risks[form] > epsilon for epsilon, certified in pairs for form in certified)
             best = [max([1.0, *(speeds[form] for form in certified)]) for certified in forms]
@@ -156,7 +174,7 @@ def certified_table(runs: Sequence[SlimRun], draws: int = DRAWS) -> str:
     tables = [forms_of(run) for run in runs if run.answers]
     lines = []
     for rows in SIZES:
-        outcomes = [simulated(*forms, rows, draws) for forms in tables]
+        outcomes = [simulated(losses, speeds, rows, draws) for losses, speeds, _ in tables]
         for name in PROCEDURES:
             means = np.concatenate([outcome[name] for outcome in outcomes]).mean(0)
             speeds = [f"{speed:.2f}" for speed in np.exp([*means[1:], means[1:].mean()])]
@@ -165,11 +183,27 @@ def certified_table(runs: Sequence[SlimRun], draws: int = DRAWS) -> str:
     return plain_table(HEADS, lines)
 
 
+def pools_table(runs: Sequence[SlimRun], draws: int = DRAWS) -> str:
+    """The speed that ``certified_frontier`` reaches with some of the forms as candidates."""
+    tables = [forms_of(run) for run in runs if run.answers]
+    lines = []
+    for pool, has in POOLS.items():
+        chosen = [[has(name) for name in names] for _, _, names in tables]
+        reached = [
+            simulated(losses[:, keep], speeds[keep], SIZES[-1], draws, (OURS_NAME,))[OURS_NAME]
+            for (losses, speeds, _), keep in zip(tables, chosen, strict=True)
+        ]
+        logs = np.concatenate(reached).mean(0)[1:]
+        lines.append((pool, *(f"{speed:.2f}" for speed in np.exp([*logs, logs.mean()]))))
+    return plain_table(POOL_HEADS, lines)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("records", type=Path, help="the folder that holds the runs")
-    print(certified_table(runs_of(parser.parse_args().records)))
+    runs = runs_of(parser.parse_args().records)
+    print(f"{certified_table(runs)}\n\n{pools_table(runs)}")
 
 
 if __name__ == "__main__":

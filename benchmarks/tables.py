@@ -56,6 +56,7 @@ def tables() -> dict[str, Callable[[], str]]:
         "slim evidence": lambda: slim_rules.evidence_table(slim_runs()),
         "slim parts": lambda: slim_parts.parts_table(slim_runs()),
         "slim certified": lambda: slim_certified.certified_table(slim_runs()),
+        "slim cascades": lambda: slim_certified.pools_table(slim_runs()),
         "token gates sst2": lambda: token_gates.table_of(_json("token-gates-*/summary.json")),
         "calculator table": lambda: calculator.table_of(_json("calculator-47c59831-*.json")),
         "calculator controls": lambda: calculator_controls.markdown(

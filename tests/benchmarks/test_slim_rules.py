@@ -163,8 +163,12 @@ def test_cascades_answer_as_dense_where_unsure(slim_rules, slim_certified):
     unsure = run.answers["slim"].copy()
     unsure[2] = [0.0, 0.1]  # the one row where slim differs: just above a half
     run = slim_rules.SlimRun("t", run.records, {**run.answers, "slim": unsure})
-    changed, speeds = slim_certified.forms_of(run)
-    assert changed.shape == (4, 4 + 3 * 2 * 8)
+    changed, speeds, names = slim_certified.forms_of(run)
+    assert changed.shape == (4, 4 + 7 * 8)
+    assert (names[4], names[12], names[-1]) == (
+        *("slim to dense", "slim to dense int8"),
+        "dense int8 to dense",
+    )
     assert changed[:, 0].tolist() == [0, 0, 1, 0]
     assert changed[:, 4].tolist() == [0, 0, 0, 0]
     assert speeds[4] == pytest.approx(1 / (1 / 3 + 0.25 / 1))
