@@ -105,7 +105,7 @@ def _percent(factors: Sequence[Gain]) -> Gain:
 
 def served(run: SlimRun) -> str:
     """The kind of the form that slim serves; "adaptive" in runs without fine-tuning."""
-    plans = run.all("polished_plan")
+    plans = run.all("fixed_width_plan")
     return str(plans[0].labels["attempt"]) if plans else "adaptive"
 
 
@@ -118,7 +118,7 @@ def trained(*attempts: str) -> Number:
     """The minutes of the trainings at fixed width of these kinds, of all kinds unless given."""
 
     def minutes(run: SlimRun) -> float:
-        trainings = run.all("train_time_s", arm="slim polished")
+        trainings = run.all("train_time_s", arm="slim fixed-width")
         chosen = [t for t in trainings if not attempts or t.labels["attempt"] in attempts]
         return sum(float(t.value or 0.0) for t in chosen) / 60
 

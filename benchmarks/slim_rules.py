@@ -193,10 +193,10 @@ def evidence(runs: Sequence[SlimRun]) -> dict[str, list[tuple[str, float, float]
     """Task, earlier value and test value of each run, by what is measured and compared."""
 
     def gap(run: SlimRun, form: str) -> float:
-        return float(run.all("whole_difference", arm=form, judged=True)[0].value or 0.0)
+        return float(run.all("whole_difference", arm=form, primary=True)[0].value or 0.0)
 
     def choosing(run: SlimRun) -> float:
-        plan = [*run.all("polished_plan"), *run.all("chosen_plan")][0]
+        plan = [*run.all("fixed_width_plan"), *run.all("chosen_plan")][0]
         return float(plan.labels["score"]) - run.value("dense_score")
 
     def changed(run: SlimRun) -> float:
