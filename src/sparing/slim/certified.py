@@ -1,0 +1,158 @@
+"""The fastest form for each share of changed answers, certified for all shares at once.
+
+- Candidates are the forms that no other beats on the choosing examples in both speed and changes,
+  the one with the fewest changes first. For each epsilon they are those with at most that share of
+  changes there.
+- Each epsilon with a candidate, and with enough examples for a pass, gets an equal part of delta.
+  Its candidates are tested in turn for a risk above epsilon, by the exact binomial p-value. The
+  first one that is not rejected ends the sequence.
+- If all candidates of an epsilon pass, its level is added to that of the next smaller one.
+- A form that is certified for an epsilon is certified for all larger ones.
+
+Sources: Angelopoulos et al., "Learn then Test", 2021, arXiv 2110.01052 (fixed-sequence testing);
+Laufer-Goldshtein et al., "Efficiently controlling multiple risks with Pareto testing", 2022, arXiv
+2210.07913 (candidates and their order come from other examples); Bretz et al., "A graphical
+approach to sequentially rejective multiple test procedures", 2009, Statistics in Medicine 28 (a
+finished sequence passes its level on).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparing.core.errors import UsageError
+from sparing.measure.calibration import binomial_p_value, examples_needed
+
+EPSILONS = (0.01, 0.02, 0.03, 0.05, 0.08)
+
+
+@dataclass(frozen=True)
+class CertifiedPoint:
+    """The forms that change at most a share ``epsilon`` of the answers of the reference.
+
+    ``form`` is the fastest of ``forms``, all certified forms by their column, and ``speed`` its
+    speed. Both are None if no form is certified. ``changed`` of ``examples`` calibration answers of
+    ``form`` differ.
+    """
+
+    epsilon: float
+    form: int | None
+    speed: float | None
+    changed: int | None
+    examples: int
+    forms: tuple[int, ...]
+
+
+def certified_frontier(
+    losses: NDArray[Any],
+    speeds: NDArray[Any],
+    choosing_losses: NDArray[Any],
+    epsilons: Sequence[float] = EPSILONS,
+    delta: float = 0.05,
+) -> list[CertifiedPoint]:
+    """For each epsilon the fastest form with at most that share of changed answers.
+
+    The promise is simultaneous: with confidence 1 - ``delta`` every point is true, each of its
+    ``forms`` included. So a user may look at the whole frontier and take any point.
+
+    ``losses`` (examples, forms) is 1 where a form answers a calibration example otherwise than the
+    reference, else 0. ``choosing_losses`` is the same for examples to choose on. ``speeds`` (forms)
+    must not come from the calibration examples. These must be independent samples of the examples
+    in use; no training and no choice may have seen them. The reference needs no certificate, so
+    leave it out: a point without a form means to keep it.
+
+    Returns one point for each epsilon, the smallest first. Raises ``UsageError`` for tables of
+    other shapes or values, speeds that are not positive, epsilons or delta outside (0, 1), and
+    duplicate epsilons.
+    """
+    table, choosing, speed = _checked(losses, speeds, choosing_losses)
+    ordered = _ordered(epsilons)
+    passed = _passed(table, candidates(choosing, speed), choosing.mean(axis=0), ordered, delta)
+    points: list[CertifiedPoint] = []
+    certified: set[int] = set()
+    for epsilon in ordered:
+        certified.update(passed.get(epsilon, ()))
+        points.append(_point(epsilon, certified, speed, table))
+    return points
+
+
+def candidates(choosing_losses: NDArray[np.float64], speeds: NDArray[np.float64]) -> list[int]:
+    """The forms that no other beats in both speed and mean loss, the smallest loss first."""
+    front: list[int] = []
+    for form in np.lexsort((-speeds, choosing_losses.mean(axis=0))).tolist():
+        if not front or speeds[form] > speeds[front[-1]]:
+            front.append(form)
+    return front
+
+
+def _passed(
+    losses: NDArray[np.float64],
+    order: Sequence[int],
+    shares: NDArray[np.float64],
+    epsilons: Sequence[float],
+    delta: float,
+) -> dict[float, list[int]]:
+    """The forms that pass at each epsilon, those of smaller ones not included."""
+    examples, changed = len(losses), losses.sum(axis=0)
+    needed = {epsilon: examples_needed(epsilon, delta) for epsilon in epsilons}
+    sequences = {epsilon: [j for j in order if shares[j] <= epsilon] for epsilon in epsilons}
+    tested = [e for e in epsilons if sequences[e] and examples >= needed[e]]
+    passed: dict[float, list[int]] = {}
+    level = 0.0
+    for epsilon in reversed(tested):
+        level += delta / len(tested)
+        passed[epsilon] = []
+        for form in sequences[epsilon]:
+            if binomial_p_value(float(changed[form]), examples, epsilon) > level:
+                break
+            passed[epsilon].append(form)
+        if len(passed[epsilon]) < len(sequences[epsilon]):
+            level = 0.0
+    return passed
+
+
+def _point(
+    epsilon: float, certified: set[int], speeds: NDArray[np.float64], losses: NDArray[np.float64]
+) -> CertifiedPoint:
+    examples, changed = len(losses), losses.sum(axis=0)
+    if not certified:
+        return CertifiedPoint(epsilon, None, None, None, examples, ())
+    form = max(certified, key=lambda column: (speeds[column], -changed[column], -column))
+    forms = tuple(sorted(certified))
+    return CertifiedPoint(epsilon, form, float(speeds[form]), int(changed[form]), examples, forms)
+
+
+def _ordered(epsilons: Sequence[float]) -> list[float]:
+    ordered = sorted(float(epsilon) for epsilon in epsilons)
+    if not ordered or len(set(ordered)) < len(ordered):
+        raise UsageError(f"epsilons must be different shares, at least one; got {epsilons}")
+    return ordered
+
+
+def _checked(
+    losses: NDArray[Any], speeds: NDArray[Any], choosing_losses: NDArray[Any]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """The tables and speeds as float64; ``UsageError`` for other shapes or values."""
+    tables = []
+    for name, given in (("losses", losses), ("choosing_losses", choosing_losses)):
+        table = np.asarray(given, dtype=np.float64)
+        if table.ndim != 2 or not table.size:
+            raise UsageError(f"{name} must be (examples, forms), not empty; got {table.shape}")
+        if not ((table == 0) | (table == 1)).all():
+            raise UsageError(f"{name} must be 0 or 1: 1 where the answer is changed")
+        tables.append(table)
+    speed = np.asarray(speeds, dtype=np.float64)
+    forms = {table.shape[1] for table in tables}
+    if forms != {speed.size} or speed.ndim != 1:
+        raise UsageError(
+            f"losses {tables[0].shape}, choosing_losses {tables[1].shape} and speeds "
+            f"{speed.shape} must be of the same forms"
+        )
+    if not (np.isfinite(speed) & (speed > 0)).all():
+        raise UsageError(f"speeds must be positive and finite; got {speed.tolist()}")
+    return tables[0], tables[1], speed
