@@ -109,13 +109,13 @@ def _mask(job: Job) -> Mask:
 
 
 def _training(module: nn.Module, streams: list[torch.Tensor], mask: Mask) -> Call:
-    wanted = [stream.requires_grad_() for stream in streams]
-    wanted += [parameter for parameter in module.parameters() if parameter.requires_grad]
+    inputs = [stream.requires_grad_() for stream in streams]
+    inputs += [parameter for parameter in module.parameters() if parameter.requires_grad]
     ones = torch.ones_like(module(*streams, mask=mask))
 
     def call() -> object:
         mixed = module(*streams, mask=mask)
-        return torch.autograd.grad(mixed, wanted, ones, allow_unused=True)
+        return torch.autograd.grad(mixed, inputs, ones, allow_unused=True)
 
     return call
 
@@ -124,5 +124,5 @@ def traffic_bytes(job: Job, made: Mechanism) -> int:
     """What a call must move at least: its inputs and its own numbers once in, its output out."""
     work = job.work()
     stream = work.batch * work.heads * work.queries * work.dim
-    own = sum(tensor.numel() for tensor in (*made.parameters(), *made.buffers()))
-    return (stream * (len(made.streams) + 1) + own) * work.element_bytes
+    weights = sum(tensor.numel() for tensor in (*made.parameters(), *made.buffers()))
+    return (stream * (len(made.streams) + 1) + weights) * work.element_bytes

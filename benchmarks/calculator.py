@@ -56,19 +56,19 @@ FAR_SPACES = 64
 
 
 def suites() -> dict[str, Sequence[Expression]]:
-    """Every set of sums that is asked."""
-    found: dict[str, Sequence[Expression]] = {
+    """Every set of sums that is evaluated."""
+    sets: dict[str, Sequence[Expression]] = {
         name: sums for name, sums in published().items() if name in ("in", "out", "long")
     }
     for name, (operands, digits) in {**SUITES, **STRETCH}.items():
         seed, count = f"{DRAWING} {name}", STRETCHED if name in STRETCH else FRESH
-        found[name] = draw_many(count, (operands, operands), digits, seed=seed, exact_digits=True)
-    found["mixed"] = draw_many(FRESH, (1, 16), 12, seed=f"{DRAWING} mixed")
-    return found
+        sets[name] = draw_many(count, (operands, operands), digits, seed=seed, exact_digits=True)
+    sets["mixed"] = draw_many(FRESH, (1, 16), 12, seed=f"{DRAWING} mixed")
+    return sets
 
 
 def counted(right: int, count: int) -> dict[str, Any]:
-    """How many of those asked are right, with Wilson's 95 % interval."""
+    """How many of ``count`` sums are right, with Wilson's 95 % interval."""
     interval = binomtest(right, count).proportion_ci(method="wilson")
     return {
         "count": count,
@@ -78,7 +78,9 @@ def counted(right: int, count: int) -> dict[str, Any]:
     }
 
 
-def asked(network: Calculator, sums: Sequence[Expression], texts: Sequence[str]) -> dict[str, Any]:
+def score_sums(
+    network: Calculator, sums: Sequence[Expression], texts: Sequence[str]
+) -> dict[str, Any]:
     """How many answers are right, with Wilson's 95 % interval, and errors by character written."""
     begun = time.perf_counter()
     answers = network.answer(texts)
@@ -96,9 +98,9 @@ def asked(network: Calculator, sums: Sequence[Expression], texts: Sequence[str])
     }
 
 
-def sureness(found: Mapping[str, Any]) -> dict[str, Any]:
-    """How well confidence tells right answers from wrong ones; no AUROC where all are the same."""
-    correct, sure = np.array(found["correct"]), np.array(found["confidence"])
+def sureness(answers: Mapping[str, Any]) -> dict[str, Any]:
+    """How well confidence separates correct from wrong answers; no AUROC where all are the same."""
+    correct, sure = np.array(answers["correct"]), np.array(answers["confidence"])
     wrong = ~correct
     both = bool(wrong.any() and correct.any())
     return {
@@ -114,21 +116,23 @@ def sureness(found: Mapping[str, Any]) -> dict[str, Any]:
 def read_both_ways(network: Calculator, seed: int) -> dict[str, Any]:
     """Every set with both spacings, and how confidence goes with answers on free spacing."""
     chance = random.Random(f"spaces {seed}")
-    found: dict[str, Any] = {}
+    by_suite: dict[str, Any] = {}
     pooled: dict[str, list[Any]] = {"confidence": [], "correct": []}
     for name, sums in suites().items():
-        spaced = asked(network, sums, [each.text for each in sums])
-        free = asked(network, sums, [freely_spaced(each, chance) for each in sums])
-        found[name] = {SPACED: spaced, FREE: free}
+        spaced = score_sums(network, sums, [expression.text for expression in sums])
+        free = score_sums(network, sums, [freely_spaced(expression, chance) for expression in sums])
+        by_suite[name] = {SPACED: spaced, FREE: free}
         for key, values in pooled.items():
             values += free[key]
             del spaced[key], free[key]
     sums = draw_many(STRETCHED, (1, 16), 12, seed=f"{DRAWING} far")
-    far = asked(network, sums, [freely_spaced(each, chance, FAR_SPACES) for each in sums])
+    far = score_sums(
+        network, sums, [freely_spaced(expression, chance, FAR_SPACES) for expression in sums]
+    )
     confidence = {FREE: sureness(pooled), "far": sureness(far)}
     del far["confidence"], far["correct"]
     return {
-        "suites": found,
+        "suites": by_suite,
         "free": counted(sum(pooled["correct"]), len(pooled["correct"])),
         "far": far,
         "confidence": confidence,
@@ -142,7 +146,7 @@ def one_seed(
     networks: Path | None = None,
     through: Path | None = None,
 ) -> dict[str, Any]:
-    """Train, prove, ask; keep the network where a folder is named."""
+    """Train, prove, evaluate; keep the network where a folder is named."""
     line = bar.add_task(f"seed {seed}", total=1.0)
     trained = train_calculator(
         seed,
@@ -172,11 +176,11 @@ def gated_sum() -> dict[str, Any]:
     known = published()
     inputs, values = _gates(known["train"])
     weights = np.linalg.lstsq(inputs, values, rcond=None)[0]
-    found: dict[str, Any] = {"weights": weights.tolist()}
+    result: dict[str, Any] = {"weights": weights.tolist()}
     for name in ("in", "out", "long"):
         rows, truth = _gates(known[name])
-        found[name] = float((np.abs(rows @ weights - truth) < 0.5).mean())
-    return found
+        result[name] = float((np.abs(rows @ weights - truth) < 0.5).mean())
+    return result
 
 
 def _gates(sums: Sequence[Expression]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -184,10 +188,12 @@ def _gates(sums: Sequence[Expression]) -> tuple[NDArray[np.float64], NDArray[np.
     values = as_values(sums).double().numpy()
     operands, codes = values[:, ::2].copy(), np.ones((len(sums), 8))
     codes[:, 1:] = values[:, 1::2]
-    absent = np.array([[place >= len(each.operands) for place in range(8)] for each in sums])
+    absent = np.array(
+        [[position >= len(expression.operands) for position in range(8)] for expression in sums]
+    )
     operands[absent] = 0
     rows = np.stack([operands.sum(1), (codes * operands).sum(1)], 1)
-    return rows, np.array([float(each.value) for each in sums])
+    return rows, np.array([float(expression.value) for expression in sums])
 
 
 def show(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -206,7 +212,7 @@ def show(rows: Sequence[Mapping[str, Any]]) -> None:
 def table_of(content: Mapping[str, Any]) -> str:
     """The table of all seeds as Markdown, for a page."""
     rows = content["seeds"]
-    heads = ("Sums", "asked", "right, by seed", "least Wilson bound, 95 %")
+    heads = ("Sums", "count", "right, by seed", "least Wilson bound, 95 %")
     lines = []
     for name in rows[0]["suites"]:
         for way in rows[0]["suites"][name]:

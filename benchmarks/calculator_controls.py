@@ -4,7 +4,7 @@
 
 Four minutes of one core for each control and seed; what is finished is read back from the output.
 Every control learns from the same sums as the calculator, of at most four numbers of at most three
-digits, for about as long, and is asked sums drawn apart.
+digits, for about as long, and is evaluated on separate sums.
 
 * transformer, running totals: a decoder that writes every running total, least significant digit
   first in ten's complement, and then the answer from its last character on
@@ -35,7 +35,7 @@ from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor
 
-from calculator import STRETCH, asked, counted, gated_sum, suites, sureness
+from calculator import STRETCH, counted, gated_sum, score_sums, suites, sureness
 from sparing.calculator import Calculator, CalculatorRecipe, train_calculator
 from sparing.calculator.alphabet import BLANK, adder_cells, digits_of
 from sparing.calculator.language_model import with_pad
@@ -66,7 +66,7 @@ def transformer_text(one: Sum, *, totals: bool) -> tuple[str, str]:
     answer = str(expression.value)[::-1]
     if not totals:
         return f"{one.text}=", answer
-    width = max(len(str(abs(each))) for each in expression.operands) + 2
+    width = max(len(str(abs(number))) for number in expression.operands) + 2
     values = torch.tensor(one.totals(len(expression.operands))[1:])
     rows = ["".join(map(str, row)) for row in digits_of(values, width).tolist()]
     return f"{one.text}=", " ".join(rows) + "." + answer
@@ -95,13 +95,15 @@ def train_transformer(seed: int, tell: Telling, *, totals: bool) -> tuple[Any, A
 
 
 def _closely(sums: Sequence[Sum], chance: random.Random) -> list[Sum]:
-    """The same sums with at most one space in a gap: easier, as all controls are asked so."""
-    return [Sum(each.expression, closely_written(each.expression, chance)) for each in sums]
+    """The same sums with at most one space in a gap: easier, since all controls read sums so."""
+    return [
+        Sum(example.expression, closely_written(example.expression, chance)) for example in sums
+    ]
 
 
 def _rows(tokenizer: Any, sums: Sequence[Sum], *, totals: bool) -> tuple[Tensor, Tensor]:
-    """Token numbers padded on the right, and labels of what stands behind the sum alone."""
-    texts = [transformer_text(each, totals=totals) for each in sums]
+    """Token numbers padded on the right, and labels of what follows the sum alone."""
+    texts = [transformer_text(example, totals=totals) for example in sums]
     heads = [tokenizer(head)["input_ids"] for head, _ in texts]
     tails = [[*tokenizer(tail)["input_ids"], tokenizer.eos_token_id] for _, tail in texts]
     longest = max(len(head) + len(tail) for head, tail in zip(heads, tails, strict=True))
@@ -115,13 +117,13 @@ def _rows(tokenizer: Any, sums: Sequence[Sum], *, totals: bool) -> tuple[Tensor,
 
 @torch.inference_mode()
 def ask_transformer(model: Any, tokenizer: Any, sums: Sequence[Expression], totals: bool) -> Suites:
-    """Right answers among as many sums, the likeliest token each time."""
+    """How many sums are right, the likeliest token each time."""
     right = 0
     for first in range(0, len(sums), 50):
-        part = [Sum(each, each.text) for each in sums[first : first + 50]]
-        heads = [tokenizer(f"{each.text}=")["input_ids"] for each in part]
+        part = [Sum(expression, expression.text) for expression in sums[first : first + 50]]
+        heads = [tokenizer(f"{example.text}=")["input_ids"] for example in part]
         longest = max(map(len, heads))
-        most = max(len(transformer_text(each, totals=totals)[1]) for each in part) + 4
+        most = max(len(transformer_text(example, totals=totals)[1]) for example in part) + 4
         pads = [longest - len(head) for head in heads]
         ids = [[tokenizer.pad_token_id] * n + head for n, head in zip(pads, heads, strict=True)]
         keep = [[0] * n + [1] * len(head) for n, head in zip(pads, heads, strict=True)]
@@ -135,7 +137,9 @@ def ask_transformer(model: Any, tokenizer: Any, sums: Sequence[Expression], tota
             )
         texts = tokenizer.batch_decode(written[:, longest:], skip_special_tokens=True)
         answers = (text.rpartition(".")[2][::-1] for text in texts)
-        right += sum(a == str(each.expression.value) for a, each in zip(answers, part, strict=True))
+        right += sum(
+            a == str(example.expression.value) for a, example in zip(answers, part, strict=True)
+        )
     return counted(right, len(sums))
 
 
@@ -148,11 +152,11 @@ def train_last_total(seed: int, tell: Telling) -> Scan:
         done = step / LAST_TOTAL_STEPS
         for group in descent.param_groups:
             group["lr"] = 5e-3 * min(1.0, (step + 1) / 100) * (1 - 0.99 * done)
-        sums = [each.expression for each in draw_sums(chance, 192)]
+        sums = [example.expression for example in draw_sums(chance, 192)]
         soft = done < 0.2
-        found = _added(adder, sums, 7, noise=min(1.0, done / 0.2), soft=soft)
-        wanted = digits_of(torch.tensor([each.value for each in sums]), 7)
-        loss = F.cross_entropy(found.flatten(0, 1), wanted.flatten())
+        logits = _added(adder, sums, 7, noise=min(1.0, done / 0.2), soft=soft)
+        targets = digits_of(torch.tensor([expression.value for expression in sums]), 7)
+        loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
         descent.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(adder.parameters(), 1.0)
@@ -165,19 +169,19 @@ def _added(
     adder: Scan, sums: Sequence[Expression], width: int, *, noise: float = 0.0, soft: bool = False
 ) -> Tensor:
     """Logits of the last total's digits; totals go on as distributions while gradients are kept."""
-    most = max(len(each.operands) for each in sums)
+    most = max(len(expression.operands) for expression in sums)
     total = F.one_hot(torch.zeros(len(sums), width, dtype=torch.long), 10).float()
     logits = total
     for index in range(most):
         symbols = torch.full((len(sums), width), BLANK)
         switch = torch.zeros(len(sums))
-        there = torch.tensor([index < len(each.operands) for each in sums])
-        for row, each in enumerate(sums):
-            if index < len(each.operands):
-                digits = [int(d) for d in reversed(str(abs(each.operands[index])))]
+        there = torch.tensor([index < len(expression.operands) for expression in sums])
+        for row, expression in enumerate(sums):
+            if index < len(expression.operands):
+                digits = [int(d) for d in reversed(str(abs(expression.operands[index])))]
                 symbols[row, : len(digits)] = torch.tensor(digits)
-                minus = index > 0 and each.operators[index - 1] == "-"
-                switch[row] = float(minus != (each.operands[index] < 0))
+                minus = index > 0 and expression.operators[index - 1] == "-"
+                switch[row] = float(minus != (expression.operands[index] < 0))
         cells = adder_cells(F.one_hot(symbols, 11).float(), switch, total)
         after = adder(cells, noise=noise, soft=soft)
         shares = after.softmax(-1)
@@ -194,11 +198,11 @@ def ask_adder(adder: Scan, sums: Sequence[Expression]) -> Suites:
     right = 0
     for first in range(0, len(sums), 100):
         part = sums[first : first + 100]
-        digits = max(len(str(abs(number))) for each in part for number in each.operands)
+        digits = max(len(str(abs(number))) for expression in part for number in expression.operands)
         width = min(18, digits + SPARE_COLUMNS)
-        found = _added(adder, part, width).argmax(-1)
-        wanted = digits_of(torch.tensor([each.value for each in part]), width)
-        right += int((found == wanted).all(1).sum())
+        digits_out = _added(adder, part, width).argmax(-1)
+        targets = digits_of(torch.tensor([expression.value for expression in part]), width)
+        right += int((digits_out == targets).all(1).sum())
     return counted(right, len(sums))
 
 
@@ -214,12 +218,12 @@ def continuous() -> Iterator[None]:
 
 
 def sets(kind: str) -> dict[str, Sequence[Expression]]:
-    """The sums of the benchmark, as many of each as a control is asked."""
-    found = {}
+    """The sums of the benchmark, as many of each as a control is evaluated on."""
+    chosen = {}
     for name, sums in suites().items():
         count = min(TESTED[kind], len(sums))
-        found[name] = [sums[place * len(sums) // count] for place in range(count)]
-    return found
+        chosen[name] = [sums[index * len(sums) // count] for index in range(count)]
+    return chosen
 
 
 def train_calculator_control(name: str, seed: int, tell: Telling) -> Calculator:
@@ -237,19 +241,19 @@ def train_calculator_control(name: str, seed: int, tell: Telling) -> Calculator:
 
 def ask_calculator(network: Calculator) -> Suites:
     """Every set of sums, and what confidence knew of the answers."""
-    found: Suites = {}
+    by_suite: Suites = {}
     correct: list[bool] = []
     confidence: list[float] = []
     for suite, sums in sets("calculator").items():
-        one = asked(network, sums, [each.text for each in sums])
+        one = score_sums(network, sums, [expression.text for expression in sums])
         correct += one.pop("correct")
         confidence += one.pop("confidence")
-        found[suite] = one
-    return {**found, "confidence": sureness({"correct": correct, "confidence": confidence})}
+        by_suite[suite] = one
+    return {**by_suite, "confidence": sureness({"correct": correct, "confidence": confidence})}
 
 
 def trained(name: str, seed: int, tell: Telling) -> tuple[Any, Callable[[], Suites]]:
-    """A control's network, and how it is asked."""
+    """A control's network, and how it is evaluated."""
     if name.startswith("transformer"):
         totals = name.endswith("totals")
         model, tokenizer = train_transformer(seed, tell, totals=totals)
@@ -267,26 +271,30 @@ def trained(name: str, seed: int, tell: Telling) -> tuple[Any, Callable[[], Suit
 
 
 def measured(name: str, seed: int, tell: Telling) -> dict[str, Any]:
-    """One control with one seed: trained under the meter, asked, and written down."""
+    """One control with one seed: trained under the meter, evaluated, and written down."""
     with continuous() if name == "continuous state" else nullcontext():
         begun, process = time.perf_counter(), time.process_time()
         with EnergyMeter() as meter:
             network, ask = trained(name, seed, tell)
         used, took = time.process_time() - process, time.perf_counter() - begun
-        found = ask()
-    confidence = found.pop("confidence", None)
+        scores = ask()
+    confidence = scores.pop("confidence", None)
     energy = [
-        {"component": each.name, "energy_j": each.energy_j, "obtained": each.obtained}
-        for each in meter.energy.components
+        {
+            "component": component.name,
+            "energy_j": component.energy_j,
+            "obtained": component.obtained,
+        }
+        for component in meter.energy.components
     ]
     return {
         "control": name,
         "seed": seed,
-        "weights": sum(each.numel() for each in network.parameters()),
+        "weights": sum(parameter.numel() for parameter in network.parameters()),
         "process_s": used,
         "wall_s": took,
         "energy": energy,
-        "suites": found,
+        "suites": scores,
         "confidence": confidence,
         "commit": commit(),
     }

@@ -3,10 +3,10 @@
     python benchmarks/calculator_stretch.py --output runs/calculator-stretch.json
 
 ``brackets``: a scanner of 40 units learns sums with brackets to depth 3, of at most four numbers of
-at most three digits, through the shipped adder; brackets only turn signs over, so that nothing but
-reading is new. ``product``: a scan learns to write a row times one digit, with the product of at
-most three digits by one as its label, as an operator's row would have to be before it is added. It
-is given digits and factor in columns: this is the aligned form. Both are tried far beyond training.
+at most three digits, through the shipped adder. Brackets only turn signs over, so nothing but
+reading is new. ``product``: a scan learns to write a row times one digit, as an operator's row
+would have to be before it is added. Its label is the product of at most three digits by one. It is
+given digits and factor in columns: this is the aligned form. Both are tried far beyond training.
 Five minutes of one core each; what is finished is read back from the output.
 """
 
@@ -49,7 +49,7 @@ Tell = Callable[[float], None]
 
 
 class Bracketed:
-    """Draws sums with brackets: each number, or group of numbers, may stand in brackets."""
+    """Samples sums with brackets: each number, or group of numbers, may be in brackets."""
 
     def __init__(self, chance: random.Random, share: float, *, exact_digits: bool = False) -> None:
         self.chance, self.share, self.exact_digits = chance, share, exact_digits
@@ -69,14 +69,14 @@ class Bracketed:
             operator = self.chance.choice("+-") if parts else ""
             if operator:
                 parts += [self._space(), operator, self._space()]
-            own = -sign if operator == "-" else sign
+            number_sign = -sign if operator == "-" else sign
             taken = 1
             if depth < DEPTH and self.chance.random() < self.share:
                 taken = self.chance.randint(1, operands)
-                parts += ["(", self._group(taken, depth + 1, own), ")"]
+                parts += ["(", self._group(taken, depth + 1, number_sign), ")"]
             else:
                 number = self.numbers.pop()
-                self.signed.append(own * number)
+                self.signed.append(number_sign * number)
                 parts.append(str(number))
             operands -= taken
         return "".join(parts)
@@ -93,7 +93,7 @@ def draw_bracketed(chance: random.Random, count: int) -> list[Sum]:
 
 
 def brackets(seed: int, tell: Tell) -> dict[str, Any]:
-    """Train the scanner, ask with brackets and without."""
+    """Train the scanner, evaluate it with brackets and without."""
     torch.manual_seed(seed)
     network = Calculator.load(SHIPPED)
     network.scanner = Scanner(40, TEXT + "()")
@@ -101,18 +101,18 @@ def brackets(seed: int, tell: Tell) -> dict[str, Any]:
     train_scanner(
         network, CalculatorRecipe(), draw_bracketed, random.Random(f"brackets {seed}"), tell
     )
-    found: dict[str, Any] = {"process_s": time.process_time() - begun, "weights": network.weights}
+    result: dict[str, Any] = {"process_s": time.process_time() - begun, "weights": network.weights}
     network.eval()
     for kind, share in (("brackets", SHARE), ("none", 0.0)):
         for name, (operands, digits) in BRACKETS.items():
             chance = random.Random(f"calculator brackets {kind} {name}")
             source = Bracketed(chance, share, exact_digits=True)
             sums = [source.draw(operands, digits) for _ in range(ASKED)]
-            answers = network.answer([each.text for each in sums])
+            answers = network.answer([example.text for example in sums])
             pairs = zip(answers, sums, strict=True)
             right = sum(a.text == str(e.expression.value) for a, e in pairs)
-            found[f"{name}, {kind}"] = counted(right, len(sums))
-    return found
+            result[f"{name}, {kind}"] = counted(right, len(sums))
+    return result
 
 
 def _draw_products(chance: np.random.Generator, count: int) -> Keys:
@@ -121,7 +121,7 @@ def _draw_products(chance: np.random.Generator, count: int) -> Keys:
 
 def _products_in_columns(keys: Keys, width: int) -> tuple[Tensor, Tensor]:
     number, factor = torch.from_numpy(np.ascontiguousarray(keys.T))
-    lengths = torch.tensor([len(str(int(each))) for each in number])
+    lengths = torch.tensor([len(str(int(value))) for value in number])
     above = torch.arange(width) >= lengths[:, None]
     row = one_hot(torch.where(above, BLANK, digits_of(number, width)), 11).float()
     product = torch.where(factor == NO_FACTOR, number, number * factor)
@@ -133,24 +133,24 @@ PRODUCTS = Lesson(_draw_products, _products_in_columns, (5, 8))
 
 
 def products(seed: int, tell: Tell, symbols: int) -> dict[str, Any]:
-    """Train a scan of so many symbols, ask at three digits and at twelve."""
+    """Train a scan of so many symbols, evaluate it at three digits and at twelve."""
     torch.manual_seed(seed)
     scan = Scan(22, 10, symbols=symbols, hidden=128)
     chance = np.random.default_rng([seed, *b"products"])
     begun = time.process_time()
     train_scan(scan, PRODUCTS, 4000, CalculatorRecipe(), chance, tell)
-    found: dict[str, Any] = {"process_s": time.process_time() - begun}
-    found["weights"] = sum(each.numel() for each in scan.parameters())
+    result: dict[str, Any] = {"process_s": time.process_time() - begun}
+    result["weights"] = sum(parameter.numel() for parameter in scan.parameters())
     every = np.array([[number, factor] for number in range(1000) for factor in range(11)])
-    asked = np.random.default_rng([*b"products of twelve digits"])
-    long = asked.integers(10**11, 10**12, 2000)
-    longest = np.stack([long, asked.integers(0, NO_FACTOR + 1, len(long))], 1)
+    generator = np.random.default_rng([*b"products of twelve digits"])
+    long = generator.integers(10**11, 10**12, 2000)
+    longest = np.stack([long, generator.integers(0, NO_FACTOR + 1, len(long))], 1)
     for name, keys, width in (("3 digits, all", every, 5), ("12 digits", longest, 15)):
-        cells, wanted = _products_in_columns(keys, width)
+        cells, targets = _products_in_columns(keys, width)
         with torch.no_grad():
-            right = (scan(cells).argmax(-1) == wanted).all(1)
-        found[name] = counted(int(right.sum()), len(right))
-    return found
+            right = (scan(cells).argmax(-1) == targets).all(1)
+        result[name] = counted(int(right.sum()), len(right))
+    return result
 
 
 TRIALS: dict[str, Callable[[int, Tell], dict[str, Any]]] = {
@@ -161,19 +161,19 @@ TRIALS: dict[str, Callable[[int, Tell], dict[str, Any]]] = {
 
 
 def rows_of(content: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Trial, seed, what was asked, percent, interval."""
+    """Trial, seed, set of sums, percent, interval."""
     return [
         (
             trial["trial"],
             str(trial["seed"]),
             name,
-            f"{each['count']:,}",
-            f"{100 * each['share']:.1f}",
-            f"{100 * each['wilson'][0]:.1f} to {100 * each['wilson'][1]:.1f}",
+            f"{score['count']:,}",
+            f"{100 * score['share']:.1f}",
+            f"{100 * score['wilson'][0]:.1f} to {100 * score['wilson'][1]:.1f}",
         )
         for trial in content["trials"]
-        for name, each in trial.items()
-        if isinstance(each, dict) and "wilson" in each
+        for name, score in trial.items()
+        if isinstance(score, dict) and "wilson" in score
     ]
 
 
@@ -195,16 +195,18 @@ def main() -> None:
         content = json.loads(given.output.read_text())
         if content["machine_id"] != machine_id(facts):
             raise SystemExit(f"{given.output} is of another machine: choose another --output")
-    done = {(each["trial"], each["seed"]) for each in content["trials"]}
+    done = {(finished["trial"], finished["seed"]) for finished in content["trials"]}
     with Progress() as bar, threads(1):
         for seed in map(int, given.seeds.split(",")):
             for name, trial in TRIALS.items():
                 if (name, seed) in done:
                     continue
                 line = bar.add_task(f"{name}, seed {seed}", total=1.0)
-                found = trial(seed, lambda share, to=line: bar.update(to, completed=share))
-                own = {"trial": name, "seed": seed, "commit": commit()}
-                content["trials"].append({**own, "recipe": asdict(CalculatorRecipe()), **found})
+                result = trial(seed, lambda share, to=line: bar.update(to, completed=share))
+                identity = {"trial": name, "seed": seed, "commit": commit()}
+                content["trials"].append(
+                    {**identity, "recipe": asdict(CalculatorRecipe()), **result}
+                )
                 given.output.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(given.output, json.dumps(content, indent=1) + "\n")
     table = Table("trial", "seed", "evaluated on", "sums", "percent", "interval", box=None)

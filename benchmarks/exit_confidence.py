@@ -3,11 +3,11 @@
     python benchmarks/exit_confidence.py --model runs/slim-sst2/models/adaptive --task sst2 \
         --set test=labelled --set examples=20000
 
-An adaptive model's exits are asked by the largest probability and by heads fitted to predict
-whether an exit's answer will be the whole model's: on training inputs, and on other splits, which
-the model was not trained on. Each kind's threshold is set so that the mean arithmetic on the
-test inputs is the same (this looks at no label); then the kinds differ in whom they let go, and are
-compared input by input. Fitting is repeated with other examples (seeds). Data comes from
+An adaptive model exits by the largest probability, or by heads fitted to predict whether an exit's
+answer will be the whole model's. Heads are fitted on training inputs, and on splits that the model
+was not trained on. Each kind's threshold is set so that the mean FLOPs on the test inputs are the
+same (this looks at no label). Then the kinds differ in the inputs that exit, and are compared input
+by input. Fitting is repeated with other examples (seeds). Data comes from
 SPARING_DATA. A minute or two on one core for sst2 or mrpc.
 """
 
@@ -63,14 +63,14 @@ class Row:
     accuracy_interval: tuple[float, float] = (0.0, 0.0)
 
 
-def at_cost(found: Outcomes, confidence: str, flops: float) -> Decision:
-    """The decision with the highest threshold whose mean arithmetic is not above ``flops``."""
-    own = replace(found, plan=replace(found.plan, confidence=confidence))
+def at_cost(outcomes: Outcomes, confidence: str, flops: float) -> Decision:
+    """The decision with the highest threshold that keeps mean FLOPs at or below ``flops``."""
+    with_confidence = replace(outcomes, plan=replace(outcomes.plan, confidence=confidence))
     low, high = 0.0, 1.0
-    best = decide(own, low)
+    best = decide(with_confidence, low)
     for _ in range(STEPS):
         middle = (low + high) / 2
-        tried = decide(own, middle)
+        tried = decide(with_confidence, middle)
         if float(tried.flops.mean()) <= flops:
             low, best = middle, tried
         else:
@@ -94,13 +94,17 @@ class Reference:
     labels: Tensor
     dense: float
 
-    def rows(self, kind: str, level: float, own: Sequence[Decision], base: Decision) -> Row:
+    def rows(self, kind: str, level: float, decisions: Sequence[Decision], base: Decision) -> Row:
         """One kind's decisions, one a seed, against softmax at the same cost."""
-        differs = torch.stack([(each.answers != self.whole).double() for each in own]).mean(0)
-        right = torch.stack([(each.answers == self.labels).double() for each in own]).mean(0)
+        differs = torch.stack(
+            [(decision.answers != self.whole).double() for decision in decisions]
+        ).mean(0)
+        right = torch.stack(
+            [(decision.answers == self.labels).double() for decision in decisions]
+        ).mean(0)
         more = differs - (base.answers != self.whole).double()
         better = right - (base.answers == self.labels).double()
-        cost = sum(float(each.flops.mean()) for each in own) / len(own)
+        cost = sum(float(decision.flops.mean()) for decision in decisions) / len(decisions)
         return Row(
             kind,
             level,
@@ -122,7 +126,7 @@ def compare(
     seeds: Sequence[int],
     examples: int,
 ) -> tuple[list[Row], list[dict[str, Any]]]:
-    """All kinds at all costs, and how well each exit's confidence tells agreement (AUROC)."""
+    """All kinds at all costs, and how well each exit's confidence predicts agreement (AUROC)."""
     base = outcomes(model, task, task.test, plan)
     whole = outcomes(model, task, task.test, full_plan(model.encoder.sizes))
     reference = Reference(
@@ -140,31 +144,33 @@ def compare(
         softmax = at_cost(base, SOFTMAX, level * alone)
         rows.append(reference.rows(SOFTMAX, level, [softmax], softmax))
         for split, founds in fitted.items():
-            own = [at_cost(found, "learned", float(softmax.flops.mean())) for found in founds]
-            rows.append(reference.rows(f"learned on {split}", level, own, softmax))
+            learned = [
+                at_cost(outcomes, "learned", float(softmax.flops.mean())) for outcomes in founds
+            ]
+            rows.append(reference.rows(f"learned on {split}", level, learned, softmax))
     return rows, [
-        _telling(place, base, fitted, reference.whole) for place in range(len(base.exits) - 1)
+        _telling(index, base, fitted, reference.whole) for index in range(len(base.exits) - 1)
     ]
 
 
 def _telling(
-    place: int, base: Outcomes, fitted: dict[str, list[Outcomes]], whole: Tensor
+    index: int, base: Outcomes, fitted: dict[str, list[Outcomes]], whole: Tensor
 ) -> dict[str, Any]:
-    """How well the confidences at one exit tell whether it agrees with the whole model."""
-    agree = (base.logits[place].argmax(-1) == whole).numpy()
-    row: dict[str, Any] = {"layer": base.exits[place], "agree": float(agree.mean())}
+    """How well the confidences at one exit predict whether it agrees with the whole model."""
+    agree = (base.logits[index].argmax(-1) == whole).numpy()
+    row: dict[str, Any] = {"layer": base.exits[index], "agree": float(agree.mean())}
     if agree.all() or not agree.any():
         return row
-    row[SOFTMAX] = float(roc_auc_score(agree, base.logits[place].softmax(-1).amax(-1).numpy()))
+    row[SOFTMAX] = float(roc_auc_score(agree, base.logits[index].softmax(-1).amax(-1).numpy()))
     for split, founds in fitted.items():
-        scores = [roc_auc_score(agree, _learned(each)[place].numpy()) for each in founds]
+        scores = [roc_auc_score(agree, _learned(outcomes)[index].numpy()) for outcomes in founds]
         row[split] = float(sum(scores) / len(scores))
     return row
 
 
-def _learned(found: Outcomes) -> Tensor:
-    assert found.learned is not None
-    return found.learned
+def _learned(outcomes: Outcomes) -> Tensor:
+    assert outcomes.learned is not None
+    return outcomes.learned
 
 
 def show(rows: Sequence[Row], telling: Sequence[dict[str, Any]], splits: Sequence[str]) -> None:
@@ -192,10 +198,14 @@ def show(rows: Sequence[Row], telling: Sequence[dict[str, Any]], splits: Sequenc
     areas = Table(
         "exit after", "agrees", SOFTMAX, *(f"learned on {split}" for split in splits), box=None
     )
-    for found in telling:
-        values = [f"{found[name]:.3f}" if name in found else "-" for name in (SOFTMAX, *splits)]
-        areas.add_row(str(found["layer"]), f"{found['agree']:.1%}", *values)
-    console.print("Area under the curve: does the confidence tell who agrees with the whole model?")
+    for layer_row in telling:
+        values = [
+            f"{layer_row[name]:.3f}" if name in layer_row else "-" for name in (SOFTMAX, *splits)
+        ]
+        areas.add_row(str(layer_row["layer"]), f"{layer_row['agree']:.1%}", *values)
+    console.print(
+        "Area under the curve: does the confidence predict agreement with the whole model?"
+    )
     console.print(areas)
 
 

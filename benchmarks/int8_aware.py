@@ -22,6 +22,7 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+from sparing.slim.fixed_width import train_dense, train_slim, trained_dense, trained_slim
 from torch import Tensor
 
 from sparing.core.errors import UsageError
@@ -34,7 +35,6 @@ from sparing.export.int8 import Int8Settings, logit_shift, quantise
 from sparing.export.onnx import export_onnx
 from sparing.slim import study as slim
 from sparing.slim.engines import Engines
-from sparing.slim.fixed_width import train_dense, train_slim, trained_dense, trained_slim
 from sparing.slim.models import inputs_of
 from sparing.slim.search.resampling import score_difference
 from sparing.slim.steps import Steps
@@ -89,15 +89,15 @@ def opened(folder: Path, data: Path | None) -> tuple[slim.Options, Steps]:
 
 def exported(engines: Engines, plan: Any, models: dict[str, Any]) -> dict[str, Exported]:
     """Every model's float32 segments; names that begin with "dense" are dense."""
-    found = {}
+    by_name = {}
     for name, model in models.items():
         if name.startswith("dense"):
             path = engines.folder / name / "dense.onnx"
             segment = dense_segment(model).eval()
-            found[name] = Exported([export_onnx(segment, engines.example(), path)], 1.0)
+            by_name[name] = Exported([export_onnx(segment, engines.example(), path)], 1.0)
         else:
-            found[name] = Exported(engines.exported(model, plan, name), plan.threshold)
-    return found
+            by_name[name] = Exported(engines.exported(model, plan, name), plan.threshold)
+    return by_name
 
 
 def answers(steps: Steps, form: Exported, paths: Sequence[Path], examples: Examples) -> Tensor:
@@ -114,15 +114,15 @@ def compare(steps: Steps, forms: dict[str, Exported], examples: Examples) -> lis
     task, labels = steps.task, examples.labels
     plain = {name: answers(steps, form, form.segments, examples) for name, form in forms.items()}
     reference = plain["dense"]
-    found: dict[tuple[str, str], Tensor] = {(name, "float32"): z for name, z in plain.items()}
+    by_form: dict[tuple[str, str], Tensor] = {(name, "float32"): z for name, z in plain.items()}
     for name, form in forms.items():
         for scales in SCALES:
             settings = Int8Settings(scales)  # type: ignore[arg-type]
-            place = steps.engines.folder / f"{name}-{scales}"
-            paths = quantise(form.segments, place, settings)
-            found[name, str(settings)] = answers(steps, form, paths, examples)
+            folder = steps.engines.folder / f"{name}-{scales}"
+            paths = quantise(form.segments, folder, settings)
+            by_form[name, str(settings)] = answers(steps, form, paths, examples)
     rows = []
-    for (name, settings), logits in found.items():
+    for (name, settings), logits in by_form.items():
         gap = score_difference(task.metric, logits, reference, labels)
         shift = logit_shift(plain[name], logits)
         row = Row(
@@ -136,7 +136,7 @@ def compare(steps: Steps, forms: dict[str, Exported], examples: Examples) -> lis
         )
         before = name.removesuffix(TRAINED).removesuffix(CONTROL)
         if before != name:
-            gain = score_difference(task.metric, logits, found[before, settings], labels)
+            gain = score_difference(task.metric, logits, by_form[before, settings], labels)
             row = replace(row, gain=gain.value, gain_interval=gain.interval)
         rows.append(row)
     return rows
@@ -176,7 +176,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run", type=Path, required=True, help="a finished run of sparing slim")
     parser.add_argument("--output-dir", type=Path, default=Path("runs/int8-aware"))
-    parser.add_argument("--data", type=Path, help="where data sets lie, else SPARING_DATA")
+    parser.add_argument("--data", type=Path, help="the folder of data sets, else SPARING_DATA")
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--seed", type=int, help="another order of examples than the run's")
     parser.add_argument("--rate", type=float, help="learning rate, else half of distillation's")
@@ -189,7 +189,7 @@ def main() -> None:
     plan = steps.served().plan
     models = replace(steps.models, recipe=recipe, seed=seed)
     steps = replace(steps, models=models, engines=replace(steps.engines, folder=given.output_dir))
-    place = given.output_dir / "models"
+    models_dir = given.output_dir / "models"
     with Progress() as bar:
         for name in ("slim", "control", "dense"):
             line = bar.add_task(name, total=1.0)
@@ -199,19 +199,19 @@ def main() -> None:
 
             with progress_to(tell):
                 if name == "dense":
-                    train_dense(models, place / name, given.epochs, given.rate)
+                    train_dense(models, models_dir / name, given.epochs, given.rate)
                     continue
                 rounded = name == "slim"
-                where = place / name
+                where = models_dir / name
                 train_slim(
                     models, steps.model(), plan, where, given.epochs, given.rate, rounded=rounded
                 )
     built = {
         "dense": models.baseline(),
-        f"dense{TRAINED}": trained_dense(place / "dense"),
+        f"dense{TRAINED}": trained_dense(models_dir / "dense"),
         "slim": steps.model(),
-        f"slim{CONTROL}": trained_slim(place / "control"),
-        f"slim{TRAINED}": trained_slim(place / "slim"),
+        f"slim{CONTROL}": trained_slim(models_dir / "control"),
+        f"slim{TRAINED}": trained_slim(models_dir / "slim"),
     }
     rows = compare(steps, exported(steps.engines, plan, built), steps.task.test)
     show(rows, steps.task.metric, len(steps.task.test))

@@ -44,12 +44,12 @@ def limits(count: int, *, device: str = "cpu", dtype: str = "float32") -> list[R
 def _best_s(call: Callable[[], object], calls: int = 1) -> float:
     """The shortest time of one call: a limit is what was reached, not what was usual."""
     call()
-    found = []
+    seconds = []
     for _ in range(REPEATS):
         synchronize()
         start = time.perf_counter()
         for _ in range(calls):
             call()
         synchronize()
-        found.append((time.perf_counter() - start) / calls)
-    return min(found)
+        seconds.append((time.perf_counter() - start) / calls)
+    return min(seconds)

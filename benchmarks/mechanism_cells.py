@@ -66,7 +66,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Cell:
-    """One piece of work, done whole or not at all; ``seconds`` is its share of the budget."""
+    """One unit of work, done whole or not at all; ``seconds`` is its share of the budget."""
 
     key: str
     work: Callable[[float], list[Record]]
@@ -132,11 +132,11 @@ def sizes(arm: str, device: str = "cpu") -> list[tuple[str, int]]:
     lengths = [n for n in LENGTHS if n < ALONE_FROM or growth(arm) <= LINEAR or device != "cpu"]
     if device != "cpu":
         lengths = [n for n in lengths if n >= 1024]
-    found = [("forward", tokens) for tokens in lengths]
-    found += [("causal", tokens) for tokens in OTHER_MODES if traits.causal]
+    cells = [("forward", tokens) for tokens in lengths]
+    cells += [("causal", tokens) for tokens in OTHER_MODES if traits.causal]
     if traits.padding:
-        found += [("padded", tokens) for tokens in OTHER_MODES]
-    return found + [("training", tokens) for tokens in OTHER_MODES]
+        cells += [("padded", tokens) for tokens in OTHER_MODES]
+    return cells + [("training", tokens) for tokens in OTHER_MODES]
 
 
 def latency_cell(setup: Setup, arm: str, mode: str, tokens: int) -> Cell:
@@ -188,7 +188,7 @@ def timed(setup: Setup, jobs: dict[str, Job], seconds: float) -> list[Record]:
     """
     first, mode = next(iter(jobs)), next(iter(jobs.values())).mode
     built = {name: calls.call_of(job) for name, job in jobs.items()}
-    found = take_turns(built, mode, seconds, setup)
+    latencies = take_turns(built, mode, seconds, setup)
     records = []
     for name, job in jobs.items():
         scaled = setup.heads // job.heads
@@ -197,17 +197,17 @@ def timed(setup: Setup, jobs: dict[str, Job], seconds: float) -> list[Record]:
             "mode": mode,
             "tokens": job.tokens,
             "batch": job.batch,
-            "threads": found[name].threads,
+            "threads": latencies[name].threads,
             "heads": job.heads,
             "scaled": scaled,
             "compiled": job.compiled,
         }
-        own = [scaled * sample for sample in found[name].samples_ms]
-        records += latency_records(own, labels)
+        samples = [scaled * sample for sample in latencies[name].samples_ms]
+        records += latency_records(samples, labels)
         if name != first:
             times = setup.heads // jobs[first].heads
-            dense = [times * sample for sample in found[first].samples_ms]
-            records += ratio_records(own, dense, "latency_ratio", "speedup", labels)
+            dense = [times * sample for sample in latencies[first].samples_ms]
+            records += ratio_records(samples, dense, "latency_ratio", "speedup", labels)
     return records
 
 
@@ -265,15 +265,17 @@ def ratio_records(
     ]
     gains = np.asarray(baseline) / np.asarray(candidate)
     for percent in (25, 50, 75):
-        own = {**labels, "statistic": f"p{percent}"}
+        percentile_labels = {**labels, "statistic": f"p{percent}"}
         value = float(np.percentile(gains, percent))
-        records.append(Record(speedup_name, value, "ratio", "measured", own, count=ratio.count))
+        records.append(
+            Record(speedup_name, value, "ratio", "measured", percentile_labels, count=ratio.count)
+        )
     return records
 
 
 def modelled(setup: Setup, job: Job) -> list[Record]:
-    """The arithmetic and the traffic that the machine's limits are held against, for all heads."""
-    if job.mode == "training":  # the models tell the cost of a forward call
+    """The FLOPs and the traffic to compare with the machine's limits, for all heads."""
+    if job.mode == "training":  # the cost models are of a forward call
         return []
     made = calls.make(job)
     scaled = setup.heads // job.heads
@@ -296,8 +298,8 @@ def package_cell(setup: Setup, name: str, tokens: int) -> Cell:
         records = []
         for scope in packages.SCOPES:
             built = {side: packages.call_of(name, side, scope, tokens) for side in packages.SIDES}
-            found = take_turns(built, "package", seconds / 2, setup)
-            records += _package_records(name, scope, tokens, found)
+            latencies = take_turns(built, "package", seconds / 2, setup)
+            records += _package_records(name, scope, tokens, latencies)
         return records
 
     return Cell(f"package/{name}/{tokens}", work, SECONDS["package"][tokens])
@@ -316,17 +318,17 @@ def _package_labels(name: str, scope: str, tokens: int) -> dict[str, Label]:
 
 
 def _package_records(
-    name: str, scope: str, tokens: int, found: dict[str, PairedLatency]
+    name: str, scope: str, tokens: int, latencies: dict[str, PairedLatency]
 ) -> list[Record]:
     labels = _package_labels(name, scope, tokens)
-    samples = {side: found[side].samples_ms for side in found}
+    samples = {side: latencies[side].samples_ms for side in latencies}
     records = []
     for side in packages.SIDES:
         records += latency_records(samples[side], {**labels, "side": side})
         if side != BASELINE:
-            own = {**labels, "side": side}
+            side_labels = {**labels, "side": side}
             records += ratio_records(
-                samples[side], samples[BASELINE], "latency_ratio", "speedup", own
+                samples[side], samples[BASELINE], "latency_ratio", "speedup", side_labels
             )
     return records + ratio_records(
         samples["sparing"], samples["package"], "package_ratio", "package_speedup", labels
@@ -363,8 +365,8 @@ def package_memory_cell(name: str, tokens: int) -> Cell:
     form = packages.PACKAGES[name]
     places = [(side, scope) for scope in packages.SCOPES for side in packages.SIDES]
 
-    def one(place: tuple[str, str]) -> Record:
-        side, scope = place
+    def one(side_and_scope: tuple[str, str]) -> Record:
+        side, scope = side_and_scope
         arguments = {"name": name, "side": side, "scope": scope, "tokens": tokens}
         peak = peak_memory("packages:call_of", arguments, threads=1, timeout_s=LONGEST_CALL_S)
         labels = {**_package_labels(name, scope, tokens), "side": side}

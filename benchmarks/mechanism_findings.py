@@ -36,7 +36,7 @@ class Findings:
             self._by_name.setdefault(record.name, []).append(record)
 
     def find(self, name: str, cell: str = "", **labels: Label) -> float | None:
-        """The newest value with these labels, of a cell whose key begins so."""
+        """The newest value with these labels, of a cell with a key that begins so."""
         for record in reversed(self._by_name.get(name, [])):
             fits = labels.items() <= record.labels.items() and record.cell.startswith(cell)
             if fits and record.value is not None:
@@ -45,26 +45,26 @@ class Findings:
 
     def spread(self, name: str, cell: str, **labels: Label) -> Spread | None:
         """The median and quartiles of a quantity that was recorded with them."""
-        found = [self.find(name, cell, statistic=p, **labels) for p in PERCENTS]
-        return None if None in found else Spread(*found)  # type: ignore[arg-type]
+        quartiles = [self.find(name, cell, statistic=p, **labels) for p in PERCENTS]
+        return None if None in quartiles else Spread(*quartiles)  # type: ignore[arg-type]
 
     def speedup(self, arm: str, tokens: int, mode: str = "forward") -> Spread | None:
         """How many times as fast as softmax, in the same rounds."""
         return self.spread("speedup", f"{mode}/", arm=arm, tokens=tokens, compiled=False)
 
     def lengths(self, arm: str) -> list[int]:
-        """The lengths at which the variant stood beside softmax."""
-        found = {
+        """The lengths at which the variant was compared with softmax."""
+        lengths = {
             int(record.labels["tokens"] or 0)
             for record in self._by_name.get("speedup", [])
             if record.labels.get("arm") == arm and record.cell.startswith("forward/")
         }
-        return sorted(found)
+        return sorted(lengths)
 
     def curve(self, arm: str) -> dict[int, float]:
         """The median speed-up at each length."""
-        found = {tokens: self.speedup(arm, tokens) for tokens in self.lengths(arm)}
-        return {tokens: spread.middle for tokens, spread in found.items() if spread}
+        spreads = {tokens: self.speedup(arm, tokens) for tokens in self.lengths(arm)}
+        return {tokens: spread.middle for tokens, spread in spreads.items() if spread}
 
     def peak_ratio(self, arm: str, tokens: int, mode: str = "forward") -> float | None:
         """Peak memory over softmax's."""
@@ -135,13 +135,13 @@ class Findings:
         return (plain / compiled, 1 / compiled) if plain and compiled else None
 
     def summary(self, arms: list[str]) -> dict[str, Any]:
-        """What ``sparing show`` tells of each mechanism that was measured."""
-        told = {}
+        """What ``sparing show`` prints of each mechanism that was measured."""
+        by_arm = {}
         for arm in arms:
             curve = self.curve(arm)
             if curve:
                 ratios = {tokens: self.peak_ratio(arm, tokens) for tokens in curve}
-                told[arm] = {
+                by_arm[arm] = {
                     "crossover_tokens": self.crossover(arm),
                     "longest_tokens": max(curve),
                     "speedup": {str(n): _rounded(value) for n, value in curve.items()},
@@ -151,7 +151,7 @@ class Findings:
             "machine": f"{self.config['machine']['cpu']}, 1 thread",
             "month": self.config["started"][:7],
             "commit": self.config["commit"],
-            "mechanisms": told,
+            "mechanisms": by_arm,
         }
 
 
@@ -180,6 +180,6 @@ def read(folder: Path) -> Findings:
 
 def newest() -> Path | None:
     """The newest committed run on a CPU, if there is any."""
-    found = [path for path in RESULTS.glob("mechanisms-*") if (path / "config.json").exists()]
-    found = [path for path in found if "-cuda-" not in path.name]
-    return max(found, key=lambda path: path.name[-7:], default=None)
+    folders = [path for path in RESULTS.glob("mechanisms-*") if (path / "config.json").exists()]
+    folders = [path for path in folders if "-cuda-" not in path.name]
+    return max(folders, key=lambda path: path.name[-7:], default=None)

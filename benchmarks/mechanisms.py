@@ -3,21 +3,22 @@
     python benchmarks/mechanisms.py
 
 The attention core alone, 12 heads of 64, float32, random inputs, batch 1 unless said, taking turns
-with ``softmax``: forward without gradients at 64 to 16,384 tokens on one thread; causal; padded (a
-batch of four with mixed lengths); forward and backward on two threads; 65,536 tokens, without a
-partner, for what grows linearly. What grows quadratically runs on one head where twelve would take
-minutes, and is multiplied by twelve; records say so (``heads``, ``scaled``). Other packages are
-measured as whole modules and as cores (see packages.py). Peak memory is what one call adds, each in
-a fresh process. What gains by ``sparing.compiled`` is measured beside its plain form.
+with ``softmax``. Cells are forward calls without gradients at 64 to 16,384 tokens on one thread,
+also causal and padded (a batch of four with mixed lengths). Others are forward and backward on two
+threads, and 65,536 tokens, without a partner, for what grows linearly. What grows quadratically
+runs on one head where twelve would take minutes, and is multiplied by twelve; records say so
+(``heads``, ``scaled``). Other packages are measured as whole modules and as cores (see
+packages.py). Peak memory is what one call adds, each in a fresh process. What gains by
+``sparing.compiled`` is measured beside its plain form.
 
 About 45 minutes on two cores, scaled by ``--budget-minutes``. Finished cells stay in the output
 folder: the same command goes on after any interruption, and ``--only`` with ``--overwrite``
 measures parts again. The machine should have nothing else to do.
 
-The process starts itself once more with the allocator pinned: glibc moves its threshold for fresh
-pages with what a process has freed, so timings would depend on what ran before. It is set to where
-that movement ends, 32 MiB, as in a process that has run for a while. In processes that measure
-memory it stays where it starts, 128 KiB, so that freed blocks go back and only need counts.
+The process starts itself once more with the allocator pinned. Otherwise glibc moves its threshold
+for fresh pages with what a process has freed, and timings depend on what ran before. It is set to
+where that movement ends, 32 MiB, as in a process that has run for a while. In processes that
+measure memory it stays where it starts, 128 KiB, so that freed blocks go back and only need counts.
 """
 
 from __future__ import annotations
@@ -84,20 +85,20 @@ def do(run: Run, cells: Sequence[Cell], every: Sequence[Cell], minutes: float, s
 
 
 def chosen(cells: Sequence[Cell], only: Sequence[str], lengths: Sequence[int]) -> list[Cell]:
-    """The cells that are asked for: by a part of the key, a pattern, or the length it ends with."""
-    found = []
+    """The chosen cells: by a part of the key, a pattern, or the length it ends with."""
+    selected = []
     for cell in cells:
         parts = cell.key.split("/")
         named = any(text in parts or fnmatch(cell.key, text) for text in only)
         if (named or not only) and (not lengths or int(parts[-1]) in lengths):
-            found.append(cell)
-    return found
+            selected.append(cell)
+    return selected
 
 
 def forget(run: Run, keys: set[str]) -> None:
     """Drop the records of these cells."""
-    kept = [record for record in run.log.read() if record.cell not in keys]
-    write_atomically(run.log.path, "".join(record.to_json() + "\n" for record in kept))
+    others = [record for record in run.log.read() if record.cell not in keys]
+    write_atomically(run.log.path, "".join(record.to_json() + "\n" for record in others))
 
 
 def pin() -> None:
@@ -138,13 +139,13 @@ def folder_of(options: argparse.Namespace) -> Path:
 
 
 def earlier(folder: Path) -> list[dict[str, str]]:
-    """Commit and start of each run before this one whose records stand in the folder."""
+    """Commit and start of each earlier run with records in the folder."""
     try:
         config = json.loads((folder / "config.json").read_text())
     except FileNotFoundError:
         return []
-    own = {"commit": config["commit"], "started": config["started"]}
-    return [*config.get("earlier", []), own]
+    this_run = {"commit": config["commit"], "started": config["started"]}
+    return [*config.get("earlier", []), this_run]
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ LEFT, TOP, RIGHT, BOTTOM = 52, 40, 112, 46
 
 
 def drawing(families: Mapping[str, Mapping[str, Curve]]) -> Draw:
-    """How to draw the curves of each family's mechanisms."""
+    """How to plot the curves of each family's mechanisms."""
 
     def draw(look: Look, narrow: bool) -> Figure:
         rows = math.ceil(len(families) / COLUMNS)
@@ -29,7 +29,7 @@ def drawing(families: Mapping[str, Mapping[str, Curve]]) -> Draw:
         figure = sheet.figure()
         every = [curve for curves in families.values() for curve in curves.values()]
         real = [
-            c for family, found in families.items() if family != CONTROL for c in found.values()
+            c for family, curves in families.items() if family != CONTROL for c in curves.values()
         ]
         for number, (family, curves) in enumerate(families.items()):
             row, column = divmod(number, COLUMNS)
@@ -111,11 +111,11 @@ def _labels(sheet: Sheet, axes: Axes, curves: Mapping[str, Curve]) -> None:
     height = float(axes.get_position().height) * sheet.height
     places = spread([y for _, y in ends], (sheet.text + 4) / height, 0.0, 1.0)
     drawn = zip(_positions(curves), curves, ends, places, strict=True)
-    for position, name, (x, y), place in drawn:
+    for position, name, (x, y), label_y in drawn:
         if y <= 1:
             axes.plot(
                 [x, 1.04],
-                [y, place],
+                [y, label_y],
                 color=sheet.look.colour(position),
                 linewidth=0.7,
                 alpha=0.6,
@@ -124,7 +124,7 @@ def _labels(sheet: Sheet, axes: Axes, curves: Mapping[str, Curve]) -> None:
             )
         axes.text(
             1.06,
-            place,
+            label_y,
             name,
             transform=axes.transAxes,
             fontsize=sheet.text - 1,

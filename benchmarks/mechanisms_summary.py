@@ -1,4 +1,4 @@
-"""Write what is drawn and read from the records of benchmarks/mechanisms.py.
+"""Write what is plotted and read from the records of benchmarks/mechanisms.py.
 
     python benchmarks/mechanisms_summary.py [FOLDER]
 

@@ -1,8 +1,8 @@
 """Other packages' attention beside sparing's at equal hyper-parameters.
 
-Each form is measured as a module (projections and core, width 768) and as the core alone: the
-same module with its projections replaced by tensors given beforehand, so that both sides read
-(batch, tokens, width) and write it. A package that is not installed is skipped, with that reason.
+Each form is measured as a module (projections and core, width 768) and as the core alone. The core
+is the same module with its projections replaced by given tensors, so both sides read (batch,
+tokens, width) and write it. A package that is not installed is skipped, with that reason.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Package:
     """One package's class beside one of sparing's mechanisms.
 
     ``build`` gives the module for (tokens, width, heads); ``projections`` names its projections and
-    how many widths each gives; ``output`` its output projection, empty where it has none
-    (sparing's is then measured without it too). ``note`` says what is equal and what is not.
+    how many widths each gives. ``output`` names its output projection, empty where it has none
+    (then sparing's is measured without one). ``note`` says what is equal and what is not.
     """
 
     package: str
@@ -64,7 +64,7 @@ class _Given(nn.Module):
         self.in_features = width
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The given tensor, whatever is asked."""
+        """The given tensor, whatever ``x`` is."""
         return self.tensor
 
 
@@ -84,8 +84,8 @@ def call_of(name: str, side: str, scope: str, tokens: int, width: int = 768) -> 
         projections, output = OWN_PROJECTIONS, "output_projection"
     module.eval()
     if scope == "core":
-        for place, widths in projections.items():
-            module.set_submodule(place, _Given(torch.randn(1, tokens, widths * width), width))
+        for projection, widths in projections.items():
+            module.set_submodule(projection, _Given(torch.randn(1, tokens, widths * width), width))
     if output and (scope == "core" or not form.output):
         module.set_submodule(output, nn.Identity())
     x = torch.randn(1, tokens, width)

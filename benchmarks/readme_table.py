@@ -3,7 +3,7 @@
     python benchmarks/readme_table.py runs/demo
     make tables
 
-The first copies a run's records and page to benchmarks/results/demo and packs them; the second
+The first copies a run's records and page to benchmarks/results/demo and packs them. The second
 writes the table from what is there, and the line on slim from its pooled results.
 """
 

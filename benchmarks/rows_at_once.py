@@ -3,10 +3,10 @@
     python benchmarks/rows_at_once.py --tokens 4096 --rows 32
 
 Steps of the backbone of the long-range tasks, in the precision that the device trains in, in turns
-with fused dense attention: each mechanism as it is, and as a processor would have it (rows one by
-one) or as autograd has it. The numbers are the median milliseconds of a step and its ratio to dense
-attention with its interval. Without an accelerator both ways run on the processor, where the
-first is right: that shows that the script works, and nothing else.
+with fused dense attention. Each mechanism runs as it is, and as on a processor (rows one by one) or
+as autograd has it. The numbers are the median milliseconds of a step and its ratio to dense
+attention with its interval. Without an accelerator both ways run on the processor, where the first
+is right: that shows that the script works, and nothing else.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ Call = Callable[[], object]
 def as_before() -> Iterator[None]:
     """Rows one by one, and gradients as they are derived."""
     with ExitStack() as stack:
-        for place in ("_pieces", "local"):
-            stack.enter_context(patch(f"sparing.mechanisms.{place}.at_once", lambda rows: False))
-        for place in ("_kernel", "_recorded"):
-            stack.enter_context(patch(f"sparing.mechanisms.{place}.by_hand", lambda *each: False))
+        for module in ("_pieces", "local"):
+            stack.enter_context(patch(f"sparing.mechanisms.{module}.at_once", lambda rows: False))
+        for module in ("_kernel", "_recorded"):
+            stack.enter_context(
+                patch(f"sparing.mechanisms.{module}.by_hand", lambda *arguments: False)
+            )
         yield
 
 
@@ -50,8 +52,8 @@ def before(call: Call) -> Call:
 def calls(kind: Kind, tokens: int, rows: int) -> dict[str, Call]:
     """Dense attention, and each mechanism in both ways."""
     arms = (*BY_ROWS, *BY_HAND) if kind == "training" else BY_ROWS
-    found = {arm: step_call(arm, tokens, rows, kind) for arm in (DENSE, *arms)}
-    return found | {f"{arm}, before": before(step_call(arm, tokens, rows, kind)) for arm in arms}
+    after = {arm: step_call(arm, tokens, rows, kind) for arm in (DENSE, *arms)}
+    return after | {f"{arm}, before": before(step_call(arm, tokens, rows, kind)) for arm in arms}
 
 
 def main() -> None:
@@ -61,26 +63,31 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     for name, least in (("tokens", 1), ("rows", 1), ("rounds", 2)):
-        if getattr(asked, name) < least:
-            parser.error(f"--{name} must be at least {least}, got {getattr(asked, name)}")
+        if getattr(arguments, name) < least:
+            parser.error(f"--{name} must be at least {least}, got {getattr(arguments, name)}")
     for kind in KINDS:
         timed = paired_latency(
-            calls(kind, asked.tokens, asked.rows),
+            calls(kind, arguments.tokens, arguments.rows),
             baseline=DENSE,
-            rounds=asked.rounds,
+            rounds=arguments.rounds,
             warmup=2,
             threads=1,
         )
-        for arm, each in timed.items():
-            low, high = each.ratio.interval
-            told = {"kind": kind, "arm": arm, "step_ms": each.p50_ms, "ratio": each.ratio.value}
-            if asked.json:
-                print(json.dumps({**told, "interval": [low, high]}))
+        for arm, latency in timed.items():
+            low, high = latency.ratio.interval
+            row = {
+                "kind": kind,
+                "arm": arm,
+                "step_ms": latency.p50_ms,
+                "ratio": latency.ratio.value,
+            }
+            if arguments.json:
+                print(json.dumps({**row, "interval": [low, high]}))
             else:
-                ratio = f"{each.ratio.value:.3g} of dense ({low:.3g} to {high:.3g})"
-                print(f"{kind:10} {arm:22} {each.p50_ms:9.2f} ms  {ratio}")
+                ratio = f"{latency.ratio.value:.3g} of dense ({low:.3g} to {high:.3g})"
+                print(f"{kind:10} {arm:22} {latency.p50_ms:9.2f} ms  {ratio}")
 
 
 if __name__ == "__main__":

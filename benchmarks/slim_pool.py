@@ -47,8 +47,8 @@ POOLED = "Pooled over tasks and seeds, in accuracy:"
 
 def forms(records: Iterable[Record], name: str, arm: str, batch: int) -> list[Record]:
     """The records of one variant at one batch size, every engine."""
-    wanted = {"arm": arm, "batch": batch}.items()
-    return [r for r in records if r.name == name and wanted <= r.labels.items()]
+    labels = {"arm": arm, "batch": batch}.items()
+    return [r for r in records if r.name == name and labels <= r.labels.items()]
 
 
 def summary_of(records: Sequence[Record], arm: str, batch: int) -> dict[str, Any] | None:
@@ -59,11 +59,11 @@ def summary_of(records: Sequence[Record], arm: str, batch: int) -> dict[str, Any
     best = max(speeds, key=lambda record: record.value or 0.0)
 
     def alike(name: str) -> list[Record]:
-        found = forms(records, name, arm, batch)
-        return [record for record in found if record.labels["engine"] == best.labels["engine"]]
+        candidates = forms(records, name, arm, batch)
+        return [record for record in candidates if record.labels["engine"] == best.labels["engine"]]
 
     (gap,) = alike("score_difference")
-    # speeds may be of fewer inputs than the test split has; what is lost is told of all of them
+    # speeds may be of fewer inputs than the test split has; the loss is measured on all of them
     gap = next(
         (
             record
@@ -88,10 +88,10 @@ def summary_of(records: Sequence[Record], arm: str, batch: int) -> dict[str, Any
 
 def rows_of(records: Sequence[Record], task: str, seed: int) -> list[dict[str, Any]]:
     """What a run came to, an entry for each form and batch size."""
-    found = {(arm, batch): summary_of(records, arm, batch) for arm in ARMS for batch in BATCHES}
+    summaries = {(arm, batch): summary_of(records, arm, batch) for arm in ARMS for batch in BATCHES}
     return [
         {"task": task, "seed": seed, "arm": arm, "batch": batch, **row}
-        for (arm, batch), row in found.items()
+        for (arm, batch), row in summaries.items()
         if row
     ]
 
@@ -115,9 +115,9 @@ def pooled(
     """
     tasks = []
     for places in folders.values():
-        found = [gaps for place in places if (gaps := gaps_of(place, arm, to)) is not None]
-        if found:
-            tasks.append(np.stack(found))
+        gaps_by_run = [gaps for folder in places if (gaps := gaps_of(folder, arm, to)) is not None]
+        if gaps_by_run:
+            tasks.append(np.stack(gaps_by_run))
     return pool_differences(tasks) if tasks else None
 
 
@@ -125,8 +125,8 @@ def speeds(
     rows: Iterable[Mapping[str, Any]], arm: str, batch: int, name: str = "speed_up"
 ) -> float | None:
     """The geometric mean of the runs' speeds; each task counts as much as the others."""
-    wanted = {"arm": arm, "batch": batch}.items()
-    chosen = [row for row in rows if wanted <= row.items() and row[name] is not None]
+    labels = {"arm": arm, "batch": batch}.items()
+    chosen = [row for row in rows if labels <= row.items() and row[name] is not None]
     tasks = {row["task"] for row in chosen}
     logs = [mean(log(row[name]) for row in chosen if row["task"] == task) for task in tasks]
     return exp(mean(logs)) if logs else None
@@ -154,7 +154,7 @@ def totals(
 def _beside(folders: Mapping[str, Sequence[Path]], arm: str) -> list[tuple[str, ...]]:
     """Slim over the runs that have this variant, and the difference of the two."""
     runs = {
-        task: [place for place in places if gaps_of(place, arm) is not None]
+        task: [folder for folder in places if gaps_of(folder, arm) is not None]
         for task, places in folders.items()
     }
     ours, gap = pooled(runs, OURS), pooled(runs, OURS, arm)
@@ -186,11 +186,11 @@ def _above(total: PooledDifference) -> str:
 
 def lines_of(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """A line of the table for each run and form."""
-    found: dict[tuple[str, int, str], dict[int, Mapping[str, Any]]] = {}
+    by_form: dict[tuple[str, int, str], dict[int, Mapping[str, Any]]] = {}
     for row in rows:
-        found.setdefault((row["task"], row["seed"], row["arm"]), {})[row["batch"]] = row
+        by_form.setdefault((row["task"], row["seed"], row["arm"]), {})[row["batch"]] = row
     lines = []
-    for (task, seed, arm), by_batch in found.items():
+    for (task, seed, arm), by_batch in by_form.items():
         timed = [_speed(by_batch[batch]) if batch in by_batch else "–" for batch in BATCHES]
         first = next(iter(by_batch.values()))
         metric = "" if first["metric"] == "accuracy" else f" {first['metric']}".upper()
@@ -224,13 +224,13 @@ def write_summary(
 
 def recorded(root: Path, task: str, seed: int, prefix: str = "slim") -> Path:
     """The folder of one finished run."""
-    found = sorted(root.glob(f"{prefix}-{task}-seed-{seed}-*"))
-    if len(found) != 1:
-        raise SystemExit(f"{root} holds {len(found)} runs of {task} with seed {seed}")
+    folders = sorted(root.glob(f"{prefix}-{task}-seed-{seed}-*"))
+    if len(folders) != 1:
+        raise SystemExit(f"{root} holds {len(folders)} runs of {task} with seed {seed}")
     for name in (RECORDS, ANSWERS):
-        if stored_path(found[0] / name) is None:
-            raise SystemExit(f"{found[0]} has no {name}: the run has not ended, or was cut")
-    return found[0]
+        if stored_path(folders[0] / name) is None:
+            raise SystemExit(f"{folders[0]} has no {name}: the run has not ended, or was cut")
+    return folders[0]
 
 
 def recorded_runs(

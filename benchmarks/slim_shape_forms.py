@@ -1,8 +1,8 @@
 """Dense models of a shape, the plans that slim would choose for them, and both in every engine.
 
-Weights are random: they decide nothing about speed. Who leaves early is therefore stated, not
-found: inputs that begin with the first word leave at the first exit, those with the second word at
-the second, and so on, since the exit heads are set to look for these words.
+Weights are random: they decide nothing about speed. Exit rates are therefore stated, not measured.
+Inputs that begin with the first word take the first exit, those with the second word the second,
+and so on. The exit heads are set to look for these words.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ STEER_TOKENS, STEER_ROWS = (16, 128), 16
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a BERT; its vocabulary is small, since embeddings cost no arithmetic."""
+    """The sizes of a BERT; its vocabulary is small, since embeddings cost no FLOPs."""
 
     name: str
     layers: int
@@ -124,7 +124,7 @@ def recorded_plan(name: str, records: Sequence[Record], shape: Shape) -> Ours:
         plan,
         heads=tuple(count for count in heads for _ in range(times)),
         neurons=tuple(count for count in neurons for _ in range(times)),
-        exits=tuple(times * place for place in plan.stops),
+        exits=tuple(times * stop for stop in plan.stops),
         threshold=THRESHOLD if plan.stops else 1.0,
         tokens_after=times * plan.tokens_after,
     )
@@ -135,11 +135,11 @@ def recorded_plan(name: str, records: Sequence[Record], shape: Shape) -> Ours:
 def counts(shares: Sequence[float], total: int) -> list[int]:
     """How many of ``total`` inputs leave at each place, by largest remainders."""
     exact = [share * total for share in shares]
-    found = [math.floor(value + 1e-9) for value in exact]
-    order = sorted(range(len(exact)), key=lambda place: found[place] - exact[place])
-    for place in order[: total - sum(found)]:
-        found[place] += 1
-    return found
+    rounded = [math.floor(value + 1e-9) for value in exact]
+    order = sorted(range(len(exact)), key=lambda index: rounded[index] - exact[index])
+    for index in order[: total - sum(rounded)]:
+        rounded[index] += 1
+    return rounded
 
 
 def inputs(leaves: Sequence[int], tokens: int, seed: int = 0) -> Inputs:
@@ -152,19 +152,19 @@ def inputs(leaves: Sequence[int], tokens: int, seed: int = 0) -> Inputs:
 
 @torch.no_grad()
 def steer(model: AdaptiveClassifier, plan: Plan) -> None:
-    """Set the exit heads that a plan asks so that the first word says where an input leaves.
+    """Set a plan's exit heads so that the first word decides the exit of an input.
 
-    Raises ``SparingError`` where the words cannot be told apart.
+    Raises ``SparingError`` where the heads cannot separate the words.
     """
-    for place, number in enumerate(plan.stops):
-        leave = _features(model, plan, number, place)
+    for position, number in enumerate(plan.stops):
+        leave = _features(model, plan, number, position)
         stay = torch.cat(
-            [_features(model, plan, number, c) for c in range(place + 1, len(plan.stops) + 1)]
+            [_features(model, plan, number, c) for c in range(position + 1, len(plan.stops) + 1)]
         )
         direction = leave.mean(0) - stay.mean(0)
         low, high = (stay @ direction).max(), (leave @ direction).min()
         if not bool(high > low):
-            raise SparingError(f"the exit after layer {number} cannot tell the first words apart")
+            raise SparingError(f"the exit after layer {number} cannot separate the first words")
         scale = 2 * REACH / (high - low)
         classifier = model.encoder.head(number).classifier
         classifier.weight.zero_()
@@ -201,7 +201,7 @@ class Forms:
     @cached_property
     def adaptive(self) -> AdaptiveClassifier:
         """Its adaptive form, with heads wherever a plan needs one."""
-        places = {place for each in self.ours for place in (*each.plan.stops, each.plan.layers)}
+        places = {stop for ours in self.ours for stop in (*ours.plan.stops, ours.plan.layers)}
         return sparing.adapt(self.model, exits=sorted(places)).eval()
 
     def frozen(self, ours: Ours) -> AdaptiveClassifier:
@@ -212,15 +212,15 @@ class Forms:
 
     def exported(self, ours: Ours) -> list[Path]:
         """A plan's segments as files."""
-        place = self.folder / ours.name.replace("/", "-of-").replace(" ", "-")
-        described, wanted = place / "plan.json", json.dumps(ours.plan.to_dict())
-        if not described.is_file() or described.read_text() != wanted:
+        folder = self.folder / ours.name.replace("/", "-of-").replace(" ", "-")
+        described, description = folder / "plan.json", json.dumps(ours.plan.to_dict())
+        if not described.is_file() or described.read_text() != description:
             steer(self.adaptive, ours.plan)
             self.adaptive.plan = ours.plan
             example = inputs([0, 0], 16)
-            export_chain(segments(self.adaptive), example, place, threshold=ours.plan.threshold)
-            described.write_text(wanted)
-        return [place / f"segment-{number}.onnx" for number in range(len(ours.shares))]
+            export_chain(segments(self.adaptive), example, folder, threshold=ours.plan.threshold)
+            described.write_text(description)
+        return [folder / f"segment-{number}.onnx" for number in range(len(ours.shares))]
 
     def dense_exported(self) -> Path:
         """The dense model as a file."""
@@ -233,14 +233,14 @@ class Forms:
     def dense_runs(self) -> dict[str, Chain]:
         """The dense model in every engine."""
         segment = dense_segment(self.model)
-        found = {"eager": Chain([segment])}
+        chains = {"eager": Chain([segment])}
         if self.compiled:
-            found["compiled"] = Chain([compiled_segment(segment, inputs([0, 0], 128))])
-        return {**found, "onnxruntime": Chain([self.dense_exported()])}
+            chains["compiled"] = Chain([compiled_segment(segment, inputs([0, 0], 128))])
+        return {**chains, "onnxruntime": Chain([self.dense_exported()])}
 
     @cached_property
     def free(self) -> Chain:
-        """The dense model whose tokens never meet: what is left when attention costs nothing."""
+        """The dense model without attention: what is left when attention costs nothing."""
         model = self.shape.build()
         sparing.swap(model, "none")
         return Chain([dense_segment(model)])
@@ -248,13 +248,13 @@ class Forms:
     @cached_property
     def our_runs(self) -> dict[str, dict[str, Callable[[Inputs], object]]]:
         """Every plan in every engine."""
-        found: dict[str, dict[str, Callable[[Inputs], object]]] = {}
+        by_name: dict[str, dict[str, Callable[[Inputs], object]]] = {}
         for ours in self.ours:
             frozen = self.frozen(ours)
             chain = Chain(self.exported(ours), ours.plan.threshold)
             self._check(ours, frozen, chain)
-            found[ours.name] = {"eager": packed(frozen), "onnxruntime": chain}
-        return found
+            by_name[ours.name] = {"eager": packed(frozen), "onnxruntime": chain}
+        return by_name
 
     def _check(self, ours: Ours, frozen: AdaptiveClassifier, chain: Chain) -> None:
         """Raise ``SparingError`` where an input does not leave where it is said to."""
@@ -263,6 +263,6 @@ class Forms:
             given = inputs(places, tokens)
             with torch.inference_mode():
                 layers = frozen(**given).layers.tolist()
-            wanted = [*ours.plan.stops, ours.plan.layers]
-            if layers != wanted or chain(given)[1].tolist() != places:
-                raise SparingError(f"{ours.name}: inputs left after {layers}, not {wanted}")
+            expected = [*ours.plan.stops, ours.plan.layers]
+            if layers != expected or chain(given)[1].tolist() != places:
+                raise SparingError(f"{ours.name}: inputs left after {layers}, not {expected}")

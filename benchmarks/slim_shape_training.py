@@ -74,7 +74,7 @@ def dense_model(run: Path | None, attention_dropout: bool) -> Any:
 def step(model: nn.Module, objective: Objective, precision: str) -> Step:
     """One training step as the trainer takes it: loss, gradients, their norm, AdamW."""
     model.train()
-    trained = [each for each in model.parameters() if each.requires_grad]
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-6, fused=True)
     lowered = torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16")
 
@@ -91,25 +91,25 @@ def step(model: nn.Module, objective: Objective, precision: str) -> Step:
 
 
 def expected(times: Sequence[InputTimes[Any]], chances: Sequence[float]) -> InputTimes[Any]:
-    """The times of a step whose width is drawn with these chances."""
+    """The times of a step with a width sampled with these chances."""
     weights = np.array(chances) / sum(chances)
-    mixed = sum(w * each.times_ms for w, each in zip(weights, times, strict=True))
+    mixed = sum(w * step_times.times_ms for w, step_times in zip(weights, times, strict=True))
     return InputTimes(np.asarray(mixed), [])
 
 
 def steps_of(
     run: Path | None, precision: str, dropout: bool
 ) -> dict[str, Callable[[Batch], float]]:
-    """A step of fine-tuning, and one of distilling at each width that may be drawn."""
+    """A step of fine-tuning, and one of distilling at each width that may be sampled."""
     teacher = dense_model(run, dropout).eval()
     adaptive = adapt(teacher, exits=range(2, teacher.config.num_hidden_layers + 1))
     adaptive.embeddings.requires_grad_(False)
-    found = {"fine-tune": step(dense_model(run, dropout), LabelLoss(), precision)}
+    steps = {"fine-tune": step(dense_model(run, dropout), LabelLoss(), precision)}
     for width in DRAW.widths:
         draw = replace(DRAW, widths=(width,), width_chances=(1.0,))
         objective = ElasticLoss(teacher, FOLLOW, draw)
-        found[f"{width:.4f}"] = step(adaptive, objective, precision)
-    return found
+        steps[f"{width:.4f}"] = step(adaptive, objective, precision)
+    return steps
 
 
 def overhead(run: Path | None, precision: str, dropout: bool, rounds: int) -> list[Record]:

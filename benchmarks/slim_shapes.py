@@ -6,10 +6,10 @@ Models of MiniLM's and BERT-base's shape with random weights and interpolated po
 float32. Each plan, in PyTorch and in ONNX Runtime, takes turns with the dense model in PyTorch
 (fused attention), ``torch.compile`` and ONNX Runtime; the fastest of these three is the baseline.
 Random weights say nothing about early exits, so the exit rates of each layer are given: they are
-those of the committed runs on SST-2 and MRPC ("exit_rate"). Then the
-memory of a batch of 8 texts of 512 tokens, each form in a process of its own, and the time of a
-step of distilling beside one of fine-tuning, on the training texts of ``--run`` (a finished run of
-slim, whose data must be there) or on generated lengths.
+those of the committed runs on SST-2 and MRPC ("exit_rate"). Then the memory of a batch of 8 texts
+of 512 tokens, each form in a process of its own. Last, the time of a step of distilling beside one
+of fine-tuning. Its texts are those of ``--run`` (a finished run of slim with its data) or of
+generated lengths.
 
 Under eight minutes on a quiet machine; ``--full`` adds more batches of 8, BERT-base at all lengths
 and torch.compile for it (an hour). Finished cells stay in the output folder: the same command goes
@@ -65,7 +65,7 @@ def calls_of(forms: Forms, batch: int, tokens: int) -> tuple[dict[str, Call], di
     """Every call of a cell by name, and for each form which calls it is made of, with weights.
 
     One text at a time leaves at one place, so that a form is the mean over places with the stated
-    shares; a batch holds texts that leave at all of them, in numbers nearest to the shares.
+    shares. A batch holds texts that leave at all of them, in numbers nearest to the shares.
     """
     calls: dict[str, Call] = {}
     made: dict[str, list] = {}
@@ -90,9 +90,9 @@ def calls_of(forms: Forms, batch: int, tokens: int) -> tuple[dict[str, Call], di
 def parts_of(ours: Ours, batch: int) -> list[tuple[list[int], float]]:
     """Where the texts of each call leave, and what the call counts for."""
     if batch == 1:
-        return [([place], share) for place, share in enumerate(ours.shares) if share > 0]
+        return [([position], share) for position, share in enumerate(ours.shares) if share > 0]
     numbers = counts(ours.shares, batch)
-    return [([place for place, count in enumerate(numbers) for _ in range(count)], 1.0)]
+    return [([position for position, count in enumerate(numbers) for _ in range(count)], 1.0)]
 
 
 def mixed(samples: Samples, made: dict[str, list]) -> Samples:
@@ -103,13 +103,13 @@ def mixed(samples: Samples, made: dict[str, list]) -> Samples:
 
 
 def speed(forms: Forms, batch: int, tokens: int, rounds: int) -> list[Record]:
-    """Times, speed over the fastest dense form, executed arithmetic, and attention's share."""
+    """Times, speed over the fastest dense form, executed FLOPs, and attention's share."""
     calls, made = calls_of(forms, batch, tokens)
     first = next(iter(calls))
     times = paired_latency(
         calls, baseline=first, rounds=rounds, warmup=1, threads=1, budget_s=CELL_SECONDS
     )
-    rows = mixed({name: np.array(found.samples_ms) for name, found in times.items()}, made)
+    rows = mixed({name: np.array(latency.samples_ms) for name, latency in times.items()}, made)
     shape = {"shape": forms.shape.name, "batch": batch, "tokens": tokens}
     records = speed_records(rows, shape)
     for form, parts in made.items():
@@ -136,9 +136,11 @@ def speed_records(rows: Samples, shape: dict[str, Label]) -> list[Record]:
         records.append(Record("latency_ms", value, "ms", "measured", labels, count=count))
         if form != baseline:
             ratio = median_ratio(rows[baseline].tolist(), samples.tolist())
-            own = {**labels, "over": baseline.split("|")[1]}
+            pair_labels = {**labels, "over": baseline.split("|")[1]}
             records.append(
-                Record("speed_up", ratio.value, "ratio", "measured", own, ratio.interval, count)
+                Record(
+                    "speed_up", ratio.value, "ratio", "measured", pair_labels, ratio.interval, count
+                )
             )
     free = median_ratio(rows[f"{FREE}|{EAGER}"].tolist(), rows[f"{DENSE}|{EAGER}"].tolist())
     low, high = free.interval or (free.value, free.value)
@@ -151,19 +153,19 @@ def speed_records(rows: Samples, shape: dict[str, Label]) -> list[Record]:
 
 
 def peaks(forms: Forms) -> list[Record]:
-    """Activation peak and weights of each form; nobody leaves early, the dearest case."""
+    """Activation peak and weights of each form, without early exits: the dearest case."""
     folder = forms.folder
     forms.model.save_pretrained(folder / "dense")
-    found = [memory.Form(DENSE, EAGER, (folder / "dense",))]
-    found.append(memory.Form(DENSE, ONNX, (forms.dense_exported(),)))
+    memory_forms = [memory.Form(DENSE, EAGER, (folder / "dense",))]
+    memory_forms.append(memory.Form(DENSE, ONNX, (forms.dense_exported(),)))
     for number, ours in enumerate(forms.ours):
-        place = folder / f"saved-{number}"
-        forms.frozen(ours).save_pretrained(place)
-        found.append(memory.Form(ours.name, EAGER, (place,)))
+        saved = folder / f"saved-{number}"
+        forms.frozen(ours).save_pretrained(saved)
+        memory_forms.append(memory.Form(ours.name, EAGER, (saved,)))
         files = tuple(forms.exported(ours))
-        found.append(memory.Form(ours.name, ONNX, files, ours.plan.threshold))
+        memory_forms.append(memory.Form(ours.name, ONNX, files, ours.plan.threshold))
     last = max(len(ours.shares) for ours in forms.ours) - 1
-    records = memory.peaks(found, inputs([last] * MEMORY_BATCH, MEMORY_TOKENS))
+    records = memory.peaks(memory_forms, inputs([last] * MEMORY_BATCH, MEMORY_TOKENS))
     return [labelled(record, shape=forms.shape.name) for record in records]
 
 
@@ -181,7 +183,7 @@ def labelled(record: Record, **more: Label) -> Record:
 
 
 def cells_of(options: argparse.Namespace, finished: set[str]) -> list[Cell]:
-    """All cells that are asked for; what they need is built when the first of them begins."""
+    """All chosen cells; what they need is built when the first of them begins."""
     recorded = {task: RecordLog(RESULTS / name / RECORDS) for task, name in RECORDED.items()}
 
     @cache
@@ -219,8 +221,8 @@ def cells_of(options: argparse.Namespace, finished: set[str]) -> list[Cell]:
         for precision, dropout in training.SETTINGS
     ]
     cells.append(Cell("training/memory", lambda: training.peaks(options.run), weight=500))
-    wanted = [cell for cell in cells if any(part in cell.key for part in options.only)]
-    return [cell for cell in wanted if cell.key not in finished]
+    selected = [cell for cell in cells if any(part in cell.key for part in options.only)]
+    return [cell for cell in selected if cell.key not in finished]
 
 
 def committed() -> dict[str, list[Record]]:
@@ -234,7 +236,10 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--full", action="store_true", help="all shapes, batches and lengths")
     parser.add_argument("--run", type=Path, help="a finished run of slim, for its training texts")
     parser.add_argument(
-        "--only", nargs="+", default=[""], help="cells whose names hold one of these: speed/minilm"
+        "--only",
+        nargs="+",
+        default=[""],
+        help="cells with names that hold one of these: speed/minilm",
     )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="at most, per cell")
     parser.add_argument("--work-dir", type=Path, default=Path("runs/slim-shapes"))

@@ -16,9 +16,8 @@ INTRODUCTION = """# Slim at other shapes
 Random weights, one thread, float32. Speed is over the fastest dense form of the same cell (in
 bold), the median over rounds of paired ratios with its 95 % interval. "As chosen on SST-2" and "on
 MRPC" are the plans that slim chose there on MiniLM, carried over by shares, with as many inputs
-leaving after each layer as left there: these shares are stated, since random weights say nothing
-about who leaves, and nothing here speaks of accuracy. Arithmetic is what was executed, as a share
-of the dense model's."""
+exiting after each layer as there. These exit rates are stated, since random weights have none, and
+nothing here is about accuracy. FLOPs are the executed ones, as a share of the dense model's."""
 
 
 def page(records: Sequence[Record], earlier: Mapping[str, Mapping[str, float]]) -> str:
@@ -85,34 +84,34 @@ def speed_table(records: Sequence[Record], of: Mapping[str, object]) -> str:
     title = f"## {NAMES[str(of['shape'])]}, batch {of['batch']}, {of['tokens']} tokens"
     text = (
         f"Attention is {ranged(share, 0, 100)} % of the dense model's time in PyTorch and "
-        f"{100 * (counted.value or 0):.0f} % of its arithmetic. {times[0].count} rounds."
+        f"{100 * (counted.value or 0):.0f} % of its FLOPs. {times[0].count} rounds."
     )
-    head = ["form", "engine", "milliseconds", "speed", "arithmetic"]
+    head = ["form", "engine", "milliseconds", "speed", "FLOPs"]
     return "\n\n".join([title, text, table(head, rows)])
 
 
 def memory_table(records: Sequence[Record], shape: str) -> str:
     """Peak and weights of each form of a shape, and whether a fifth is saved."""
-    found = [r for r in records if r.name == "peak_bytes" and r.labels["shape"] == shape]
+    peaks = [r for r in records if r.name == "peak_bytes" and r.labels["shape"] == shape]
     weights = {
         (r.labels["arm"], r.labels["engine"]): r.value or 0.0
         for r in records
         if r.name == "weight_bytes" and r.labels["shape"] == shape
     }
-    dense = {r.labels["engine"]: r.value or 0.0 for r in found if r.labels["arm"] == DENSE}
+    dense = {r.labels["engine"]: r.value or 0.0 for r in peaks if r.labels["arm"] == DENSE}
     rows = []
-    for r in found:
+    for r in peaks:
         arm, engine = str(r.labels["arm"]), str(r.labels["engine"])
         less = 1 - (r.value or 0.0) / dense[engine]
         saved = "" if arm == DENSE else f"{100 * less:+.0f} %"
         met = "" if arm == DENSE else "yes" if less >= GOAL else "no"
         peak, held = (r.value or 0.0) / MEBI, weights[arm, engine] / MEBI
         rows.append([arm, ENGINES[engine], f"{peak:.0f}", saved, met, f"{held:.1f}"])
-    batch, tokens = found[0].labels["batch"], found[0].labels["tokens"]
+    batch, tokens = peaks[0].labels["batch"], peaks[0].labels["tokens"]
     title = f"## Memory, {NAMES[shape]}, batch {batch} of {tokens} tokens"
     text = (
-        "What one call adds to the loaded model at its peak, each form in a fresh process; nobody "
-        "leaves early. Less is relative to the dense model in the same engine."
+        "What one call adds to the loaded model at its peak, each form in a fresh process; no "
+        "input exits early. Less is relative to the dense model in the same engine."
     )
     head = ["form", "engine", "peak, MiB", "less", "at least 20 %", "weights, MiB"]
     return "\n\n".join([title, text, table(head, rows)])
@@ -140,7 +139,7 @@ def training_table(records: Sequence[Record]) -> str:
         )
     head = ["texts", "precision", "attention dropout", "fine-tune, ms", "distil, ms", "more"]
     text = (
-        "A step of distilling (teacher, exits, a width drawn) beside a step of fine-tuning the "
+        "A step of distilling (teacher, exits, a sampled width) beside a step of fine-tuning the "
         "dense model, on the same batches of 32; the interval is over batches."
     )
     peaks = [

@@ -2,15 +2,15 @@
 
     python benchmarks/slim_tasks.py --model PATH --tasks sst2,mrpc,imdb --seeds 0,1,2
 
-Each (task, seed) is a run of ``sparing slim`` in its own folder, with the dense baseline trained
-on as long as slim is distilled, plans chosen on the dev set if there is one, and accuracy measured
-on the whole labelled test set. Finished runs are read back, so several processes may share the
-work. Data comes from SPARING_DATA; ``cr`` and
-``mpqa`` (Hu and Liu, 2004; Wiebe et al., 2005) have no published split: three fifths of their
-texts, each once, are trained on, a fifth chooses, a fifth tests, in every run the same. Training
-is in bfloat16 where the processor multiplies in it (AVX512-BF16, AMX): on one thread of such a
-server expect an hour for each run of sst2 or mrpc, less for cr and mpqa, four hours for imdb, on
-another one about twice that. What it ends with is of ``slim_pool.py``.
+Each (task, seed) is a run of ``sparing slim`` in its own folder, with the dense baseline trained on
+as long as slim distils. Plans are chosen on the dev set where there is one, and accuracy is
+measured on the whole labelled test set, example by example. What is finished is read back, so the
+whole may be run in parts, also by several processes. Data comes from SPARING_DATA; ``cr`` and
+``mpqa`` (Hu and Liu, 2004; Wiebe et al., 2005) have no published split. Three fifths of their
+texts, each once, are for training, a fifth for choosing, a fifth for testing, in every run the
+same. Training is in bfloat16 where the processor multiplies in it (AVX512-BF16, AMX). On one thread
+of such a server expect an hour for each run of sst2 or mrpc, less for cr and mpqa, four hours for
+imdb. On another server expect about twice that. What it ends with is of ``slim_pool.py``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ TASKS: dict[str, dict[str, Any]] = {
         "epochs": 2,
         "fixed_width_epochs": 2,
         "batch_size": 16,
-        # around the half of the arithmetic that 1.8 times the speed asks for
+        # around the half of the FLOPs that 1.8 times the speed needs
         "widths": (1.0, 5 / 6, 2 / 3),
         "width_chances": (0.2, 0.4, 0.4),
         "tokens": (1.0, 0.7),
@@ -74,9 +74,9 @@ def split_sentences(task: str, folder: Path) -> None:
     root = given_folder(None)
     if root is None:
         raise SystemExit(f"{task} needs SPARING_DATA with sent-conv/{SENTENCES[task]}")
-    place = find(task, root / "sent-conv", (SENTENCES[task],))
-    found, _ = tables.read_table(place, LINES, tables.classes(("0", "1")), skip_broken=True)
-    rows = [(row.texts[0], row.label) for row in found]
+    path = find(task, root / "sent-conv", (SENTENCES[task],))
+    rows_read, _ = tables.read_table(path, LINES, tables.classes(("0", "1")), skip_broken=True)
+    rows = [(row.texts[0], row.label) for row in rows_read]
     labels = dict(reversed(rows))  # each text once
     texts = sorted(labels)
     random.Random(0).shuffle(texts)
@@ -90,11 +90,11 @@ def split_sentences(task: str, folder: Path) -> None:
 
 def options_of(task: str, model: str, seed: int, given: argparse.Namespace) -> slim.Options:
     """The settings of one run."""
-    own = dict(TASKS[task])
+    changes = dict(TASKS[task])
     if task in SENTENCES:
         folder = given.output_dir / "sentences" / task
         split_sentences(task, folder)
-        own |= {"task": "text", "task_options": {"source": str(folder)}}
+        changes |= {"task": "text", "task_options": {"source": str(folder)}}
     common = slim.Options(
         model=model,
         task=task,
@@ -105,24 +105,24 @@ def options_of(task: str, model: str, seed: int, given: argparse.Namespace) -> s
         compiled=True,
         precision="fast",
     )
-    return replace(common, **own)
+    return replace(common, **changes)
 
 
 def run_one(task: str, seed: int, given: argparse.Namespace, bar: Progress) -> list[dict[str, Any]]:
     """Do what is missing of a run, and sum it up by form and batch size."""
-    place = given.output_dir / f"{task}-{seed}"
-    line = bar.add_task(place.name, total=1.0)
+    run_dir = given.output_dir / f"{task}-{seed}"
+    line = bar.add_task(run_dir.name, total=1.0)
 
     def tell(share: float, text: str) -> None:
-        bar.update(line, completed=share, description=f"{place.name}: {text}")
+        bar.update(line, completed=share, description=f"{run_dir.name}: {text}")
 
     result = find_study("slim").run(
-        options_of(task, given.model, seed, given), place, on_progress=tell
+        options_of(task, given.model, seed, given), run_dir, on_progress=tell
     )
-    write_report(place)
+    write_report(run_dir)
     if result.failures:
         first = result.failures[0]
-        raise SystemExit(f"{place}: the step {first.cell} failed: {first.error}")
+        raise SystemExit(f"{run_dir}: the step {first.cell} failed: {first.error}")
     return rows_of(result.records, task, seed)
 
 

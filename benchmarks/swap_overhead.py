@@ -3,13 +3,13 @@
     python benchmarks/swap_overhead.py
 
 Both run the same kernel on the same weights, so every difference is the swap's own: dispatch, the
-contract's checks, and on padded batches the cleaning of pads. Random BERT and Llama models of 12
-layers, small (64 wide, where nothing hides the overhead) and of BERT base's size; one thread,
-float32, forward without gradients, in turns (about four minutes on a two-core machine).
-``latency_ratio`` is swapped over sdpa for the whole model, median over rounds with bootstrap
-interval; ``overhead_us`` is what that ratio makes for one layer. The goal is at most 100
-microseconds a layer. The machine should have nothing else to do; where it has, ``--clock cpu``
-counts the thread's own processor time instead of the time on the wall, and the records say so.
+contract's checks, and on padded batches the cleaning of pads. Models are random BERT and Llama ones
+of 12 layers, small (64 wide, where nothing hides the overhead) and of BERT base's size. Calls are
+on one thread, in float32, forward without gradients, in turns. That takes about four minutes on a
+two-core machine. ``latency_ratio`` is swapped over sdpa for the whole model, median over rounds
+with bootstrap interval; ``overhead_us`` is what that ratio makes for one layer. The goal is at most
+100 microseconds a layer. The machine should have nothing else to do. Where it has, ``--clock cpu``
+counts the thread's processor time instead of the wall time, and the records say so.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def build(cell: Cell) -> transformers.PreTrainedModel:
 
 def calls(cell: Cell) -> dict[str, Callable[[], object]]:
     """The two models on one batch of two rows; with padding, the second is half pads."""
-    own = build(cell)
-    swapped = copy.deepcopy(own)
+    dense = build(cell)
+    swapped = copy.deepcopy(dense)
     sparing.swap(swapped, "softmax")
     generator = torch.Generator().manual_seed(0)
     given = {"input_ids": torch.randint(1000, (2, cell.tokens), generator=generator)}
@@ -87,20 +87,20 @@ def calls(cell: Cell) -> dict[str, Callable[[], object]]:
     def call(model: transformers.PreTrainedModel) -> object:
         return model(**given)
 
-    return {"sdpa": lambda: call(own), "swapped": lambda: call(swapped)}
+    return {"sdpa": lambda: call(dense), "swapped": lambda: call(swapped)}
 
 
 def measure(cell: Cell, rounds: int, clock: str) -> list[Record]:
     """Ratio and overhead of one cell, with their intervals."""
-    found = paired_latency(
+    latencies = paired_latency(
         calls(cell), baseline="sdpa", rounds=rounds, threads=1, clock=CLOCKS[clock]
     )
     labels = {**asdict(cell), "clock": clock}
     records = [
         Record("latency_ms", result.p50_ms, "ms", "measured", {**labels, "arm": arm})
-        for arm, result in found.items()
+        for arm, result in latencies.items()
     ]
-    ratio, base_us = found["swapped"].ratio, 1e3 * found["sdpa"].p50_ms / LAYERS
+    ratio, base_us = latencies["swapped"].ratio, 1e3 * latencies["sdpa"].p50_ms / LAYERS
     low, high = ratio.interval or (ratio.value, ratio.value)
     records.append(
         Record("latency_ratio", ratio.value, "ratio", "measured", labels, (low, high), ratio.count)

@@ -2,7 +2,7 @@
 
     make tables
 
-A page holds a table between ``<!-- generated: NAME -->`` and ``<!-- end -->``: README.md and all
+A page holds a table between ``<!-- generated: NAME -->`` and ``<!-- end -->``. README.md and all
 pages below docs are searched for these lines, so a page may be moved or renamed. Nothing is
 measured.
 """
@@ -21,7 +21,10 @@ import calculator
 import calculator_controls
 import calculator_stretch
 import readme_table
+import slim_certified
+import slim_parts
 import slim_pool
+import slim_rules
 import token_gates
 from sparing.core.writing import write_atomically
 from sparing_papers.overview.rows import papers
@@ -41,6 +44,7 @@ def pages() -> Iterator[Path]:
 
 def tables() -> dict[str, Callable[[], str]]:
     """How each table is made, by the name in its marker."""
+    slim_runs = cache(lambda: slim_rules.runs_of(RESULTS))
     of_papers = cache(lambda: paper_tables(ROOT / "papers" / "results"))
     slim = {"slim": ("sst2", "mrpc", "mpqa"), "slim-again": ("sst2", "mrpc", "mpqa")}
     slim["slim-third"] = (*slim["slim"], "imdb")
@@ -48,6 +52,11 @@ def tables() -> dict[str, Callable[[], str]]:
         "demo table": readme_table.demo_table,
         "slim line": lambda: readme_table.slim_line(_json("slim-pooled-*.json")),
         **{f"{prefix} tasks": partial(_pooled, prefix, tasks) for prefix, tasks in slim.items()},
+        "slim rules": lambda: slim_rules.rules_table(slim_runs()),
+        "slim evidence": lambda: slim_rules.evidence_table(slim_runs()),
+        "slim parts": lambda: slim_parts.parts_table(slim_runs()),
+        "slim certified": lambda: slim_certified.certified_table(slim_runs()),
+        "slim cascades": lambda: slim_certified.pools_table(slim_runs()),
         "token gates sst2": lambda: token_gates.table_of(_json("token-gates-*/summary.json")),
         "calculator table": lambda: calculator.table_of(_json("calculator-47c59831-*.json")),
         "calculator controls": lambda: calculator_controls.markdown(
@@ -89,7 +98,7 @@ def _json(pattern: str) -> Any:
 
 
 def main() -> None:
-    """Rewrite the pages whose tables have changed, and name them."""
+    """Rewrite the pages with changed tables, and name them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="fail where one would change")
     check, known = parser.parse_args().check, tables()

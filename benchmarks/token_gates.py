@@ -4,13 +4,13 @@
         --set test=labelled --set examples=20000
 
 All begin with the same fine-tuned model and are distilled from it for the same steps. Attention
-received and chance are trained once for all shares of tokens; the learned gates once for each
-weight of their loss, two thirds of the steps soft and the rest with tokens really dropped. Scores
-on the test split stand beside the arithmetic that was executed, as a share of the dense model's,
-and the gain over attention received at the same arithmetic (between its shares on a line).
-Intervals are 95 % over seeds. What is finished is read back. Data comes from SPARING_DATA;
-``--task imdb --set max_tokens=512`` takes long texts. On one free core of a 2020s server expect a
-minute for each run of sst2 with 6,000 rows.
+received and chance are trained once for all shares of tokens. The learned gates are trained once
+for each weight of their loss, two thirds of the steps soft and the rest with tokens really dropped.
+Scores are on the test split. FLOPs are the executed ones, as a share of the dense model's. The gain
+is over attention received at equal FLOPs (between its shares on a line). Intervals are 95 % over
+seeds. What is finished is read back. Data comes from SPARING_DATA; ``--task imdb --set
+max_tokens=512`` takes long texts. On one free core of a 2020s server expect a minute for each run
+of sst2 with 6,000 rows.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ class Point:
 
 
 class RandomLoss(ElasticLoss):
-    """The same loss, with a share of tokens drawn for the random gates in every step."""
+    """The same loss, with a share of tokens sampled for the random gates in every step."""
 
     def __call__(self, model: Any, batch: dict[str, Tensor], step: int) -> Tensor:
         """The loss of a batch."""
         generator = torch.Generator().manual_seed(1_000_003 * self.seed + step)
-        place = int(torch.randint(len(SHARES), (), generator=generator))
-        model.encoder.gates[str(AFTER)].share.fill_(SHARES[place])
+        index = int(torch.randint(len(SHARES), (), generator=generator))
+        model.encoder.gates[str(AFTER)].share.fill_(SHARES[index])
         return super().__call__(model, batch, step)
 
 
@@ -108,11 +108,11 @@ class Work:
     def train(self, model: AdaptiveClassifier, loss: ElasticLoss, name: str, seed: int) -> None:
         """Train in place, or read a finished run back."""
         recipe = replace(self.recipe, seed=seed, distillation=FOLLOW)
-        place = self.folder / f"{name}-{seed}"
-        train(model, self.task, recipe, output_dir=place, objective=loss)
+        output_dir = self.folder / f"{name}-{seed}"
+        train(model, self.task, recipe, output_dir=output_dir, objective=loss)
 
     def score_and_cost(self, model: AdaptiveClassifier, plan: Plan) -> tuple[float, float]:
-        """Executed arithmetic as a share of the dense model's, and the score, on test."""
+        """Executed FLOPs as a share of the dense model's, and the score, on test."""
         test = self.task.test
         logits = torch.zeros(len(test), self.task.classes)
         spent = torch.zeros(len(test), dtype=torch.float64)
@@ -161,16 +161,16 @@ def learned_points(work: Work, kind: str, seed: int, weights: Sequence[float]) -
         model.plan = plan
         soft = 2 * work.steps // 3
         # begun open, a network of gates would not close in so few steps at the model's own rate
-        own = replace(work.recipe, mechanism_rate_factor=work.gate_rate_factor)
+        recipe = replace(work.recipe, mechanism_rate_factor=work.gate_rate_factor)
         draw = replace(WHOLE, gated=True, gate_weight=weight, soft_steps=soft)
         loss = ElasticLoss(dense, FOLLOW, draw, seed)
-        replace(work, recipe=own).train(model, loss, f"{kind}-{weight:g}", seed)
+        replace(work, recipe=recipe).train(model, loss, f"{kind}-{weight:g}", seed)
         yield Point(kind, seed, weight, *work.score_and_cost(model, plan))
 
 
 def gain(point: Point, received: Sequence[Point]) -> float | None:
     """A point's score less that of attention received at its cost; None outside its range."""
-    line = sorted((each.cost_share, each.score) for each in received if each.seed == point.seed)
+    line = sorted((other.cost_share, other.score) for other in received if other.seed == point.seed)
     costs, scores = zip(*line, strict=True)
     if not costs[0] <= point.cost_share <= costs[-1]:
         return None
@@ -189,17 +189,17 @@ def summary(points: Sequence[Point]) -> list[dict[str, Any]]:
     received = [point for point in points if point.arm == RECEIVED]
     rows = []
     for arm, knob in dict.fromkeys((point.arm, point.knob) for point in points):
-        own = [point for point in points if (point.arm, point.knob) == (arm, knob)]
-        gains = [found for point in own if (found := gain(point, received)) is not None]
-        whole = arm != RECEIVED and len(gains) == len(own)
+        arm_points = [point for point in points if (point.arm, point.knob) == (arm, knob)]
+        gains = [gained for point in arm_points if (gained := gain(point, received)) is not None]
+        whole = arm != RECEIVED and len(gains) == len(arm_points)
         rows.append(
             {
                 "arm": arm,
                 "knob": knob,
-                "seeds": len(own),
-                "cost_share": mean(point.cost_share for point in own),
-                "score": mean(point.score for point in own),
-                "score_half_width": half_width([point.score for point in own]),
+                "seeds": len(arm_points),
+                "cost_share": mean(point.cost_share for point in arm_points),
+                "score": mean(point.score for point in arm_points),
+                "score_half_width": half_width([point.score for point in arm_points]),
                 "gain": mean(gains) if whole else None,
                 "gain_half_width": half_width(gains) if whole else None,
             }
@@ -209,9 +209,7 @@ def summary(points: Sequence[Point]) -> list[dict[str, Any]]:
 
 def show(rows: Sequence[dict[str, Any]]) -> None:
     """The table."""
-    table = Table(
-        "tokens by", "share or weight", "arithmetic", "score", "gain at equal arithmetic", box=None
-    )
+    table = Table("tokens by", "share or weight", "FLOPs", "score", "gain at equal FLOPs", box=None)
     for row in rows:
         better = "-"
         if row["gain"] is not None:
@@ -232,7 +230,7 @@ def _around(half: float | None) -> str:
 
 def table_of(content: dict[str, Any]) -> str:
     """The table as Markdown, for a page."""
-    heads = ("tokens by", "share, or weight of the loss", "arithmetic", content["metric"], "gain")
+    heads = ("tokens by", "share, or weight of the loss", "FLOPs", content["metric"], "gain")
     lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
     for row in content["summary"]:
         gain = "–"

@@ -25,7 +25,7 @@ _check = beartype.beartype(conf=beartype.BeartypeConf(violation_type=jaxtyping.T
 _in_context = functools.partial(_original, "context")
 # Functions inside functions are defined again and again; the code is kept, so that no other code
 # gets its identity. Equal code is not enough: annotations are no part of code.
-_kept: dict[int, tuple[CodeType, Checks]] = {}
+_checks_by_code: dict[int, tuple[CodeType, Checks]] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +61,7 @@ def checked(function):
         return _original(function, typechecker=_check)
     checks = None
     # At once where it can be: later a test may have put something else in the place of a name.
-    hints = None if id(function.__code__) in _kept else _hints(function)
+    hints = None if id(function.__code__) in _checks_by_code else _hints(function)
 
     @functools.wraps(function)
     def call(*args, **kwargs):
@@ -81,9 +81,9 @@ def checked(function):
 
 def _checks(function, hints: dict[str, Any] | None) -> Checks:
     code = function.__code__
-    if id(code) not in _kept:
-        _kept[id(code)] = (code, _built(function, hints))
-    return _kept[id(code)][1]
+    if id(code) not in _checks_by_code:
+        _checks_by_code[id(code)] = (code, _built(function, hints))
+    return _checks_by_code[id(code)][1]
 
 
 def _built(function, known: dict[str, Any] | None) -> Checks:

@@ -102,8 +102,8 @@ class PadsLeftInTheNormaliser(_Broken):
     def mix(self, q, k, v, *, mask):
         weights = self.scores(q, k).exp()
         allowed = self.allowed(mask, q.shape[2], k.shape[2])
-        kept = weights if allowed is None else weights * allowed
-        return kept @ v / weights.sum(-1, keepdim=True)
+        masked_weights = weights if allowed is None else weights * allowed
+        return masked_weights @ v / weights.sum(-1, keepdim=True)
 
 
 class PadsTakenForPositions(_Broken):

@@ -88,8 +88,8 @@ def tests_of(file: str) -> list[str]:
     named = [TESTS / path.parent / f"test_{stem}.py"]
     named += sorted((TESTS / path.parent).glob(f"test_{stem}_*.py"))
     extra = next(files[file] for files in GROUPS.values() if file in files)
-    found = [*named, *(TESTS / name for name in extra)]
-    return [str(test.relative_to(ROOT)) for test in dict.fromkeys(found) if test.is_file()]
+    files = [*named, *(TESTS / name for name in extra)]
+    return [str(test.relative_to(ROOT)) for test in dict.fromkeys(files) if test.is_file()]
 
 
 def drawn(count: int, seed: int) -> list[dict[str, Any]]:
@@ -103,8 +103,8 @@ def drawn(count: int, seed: int) -> list[dict[str, Any]]:
         for file in files:
             source = (ROOT / "src" / "sparing" / file).read_text(encoding="utf-8")
             only = ONLY.get(file)
-            own = [m for m in mutations(source) if only is None or m["function"] in only]
-            deck += [{"group": group, "file": file, **mutation} for mutation in own]
+            candidates = [m for m in mutations(source) if only is None or m["function"] in only]
+            deck += [{"group": group, "file": file, **mutation} for mutation in candidates]
         generator.shuffle(deck)
         decks.append(deck)
     chosen: list[dict[str, Any]] = []
@@ -313,10 +313,10 @@ def main() -> int:
     keys = {key_of(mutant) for mutant in chosen}
     log = given.resume or Path(tempfile.mkdtemp(prefix="mutants-")) / "mutants.jsonl"
     known = read_log(log)
-    wanted = [m for m in chosen if not given.files or m["file"] in given.files]
-    wanted.sort(key=lambda m: given.files.index(m["file"]) if given.files else 0)
+    selected = [m for m in chosen if not given.files or m["file"] in given.files]
+    selected.sort(key=lambda m: given.files.index(m["file"]) if given.files else 0)
     todo: dict[str, list[dict[str, Any]]] = {}
-    for mutant in wanted:
+    for mutant in selected:
         if known.get(key_of(mutant), {}).get("result") not in (KILLED, TIMED_OUT):
             todo.setdefault(mutant["file"], []).append(mutant)
     sound = given.summary or try_all(todo, log, given.jobs)

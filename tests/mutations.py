@@ -28,7 +28,7 @@ SILENT = re.compile(r"^(logger|logging|warnings)\.")
 def mutations(source: str) -> list[dict[str, Any]]:
     """All changes that still compile, each once, with the function that they lie in."""
     lines = source.encode().split(b"\n")
-    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    changes: dict[tuple[str, str, str], dict[str, Any]] = {}
     for function, (line, start, end, text, kind) in _edits(ast.parse(source), lines, ""):
         old = lines[line - 1]
         new = old[:start] + text.encode() + old[end:]
@@ -37,8 +37,8 @@ def mutations(source: str) -> list[dict[str, Any]]:
             continue
         change = {"line": line, "function": function, "kind": kind, "before": before}
         change |= {"after": after, "whole": new.decode() + "\n"}
-        found.setdefault((function, before, after), change)
-    return list(found.values())
+        changes.setdefault((function, before, after), change)
+    return list(changes.values())
 
 
 def _compiles(lines: list[bytes], line: int, new: bytes) -> bool:
@@ -53,7 +53,7 @@ def _edits(node: ast.AST, lines: list[bytes], function: str) -> Iterator[tuple[s
     """The changes of a node and of what is in it; annotations, imports and texts stay."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         function = node.name
-    for edit in _own(node, lines):
+    for edit in _node_edits(node, lines):
         yield function, edit
     for child in _inside(node):
         yield from _edits(child, lines, function)
@@ -77,7 +77,7 @@ def _inside(node: ast.AST) -> list[ast.AST]:
     return list(ast.iter_child_nodes(node))
 
 
-def _own(node: ast.AST, lines: list[bytes]) -> Iterator[Edit]:
+def _node_edits(node: ast.AST, lines: list[bytes]) -> Iterator[Edit]:
     if isinstance(node, ast.stmt):
         yield from _statement(node)
     if not isinstance(node, ast.expr) or node.lineno != node.end_lineno:
@@ -133,9 +133,9 @@ def _operators(node: ast.expr, lines: list[bytes]) -> Iterator[Edit]:
         between = lines[right.lineno - 1][start : right.col_offset].decode()
         match = OPERATOR.search(between)
         if match:
-            own = start + len(between[: match.start()].encode())
-            end = own + len(match.group())
-            yield (right.lineno, own, end, OTHER[match.group()], type(node).__name__.lower())
+            offset = start + len(between[: match.start()].encode())
+            end = offset + len(match.group())
+            yield (right.lineno, offset, end, OTHER[match.group()], type(node).__name__.lower())
 
 
 def _value(node: ast.expr) -> Iterator[Edit]:

@@ -25,8 +25,8 @@ SMALL = {
 def outcome(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sweep, "peak_memory", memory_in_this_process)
-        place = tmp_path_factory.mktemp("api") / "run"
-        yield sparing.compare("digits", ["linear"], seeds=2, output_dir=place, **SMALL)
+        output_dir = tmp_path_factory.mktemp("api") / "run"
+        yield sparing.compare("digits", ["linear"], seeds=2, output_dir=output_dir, **SMALL)
 
 
 def test_it_gives_records_and_a_page(outcome):

@@ -220,7 +220,7 @@ def complaints(text):
 
 def test_sentences_are_short():
     wrong = {page: complaints(path.read_text()) for page, path in WRITTEN.items()}
-    assert {page: found for page, found in wrong.items() if found} == {}
+    assert {page: faults for page, faults in wrong.items() if faults} == {}
     assert len(complaints("word " * 41)) == 2
     assert complaints("word " * 25) == []
 

@@ -64,8 +64,8 @@ def compared(tmp_path_factory, tokenizer):
     data = DatasetDict(train=dataset(), test=dataset(20))
     given = {"seeds": 1, "tokenizer": tokenizer, "output_dir": folder, **SMALL}
 
-    def again(own=None, rows=data):
-        return sparing.compare(rows, ["linear"], model=own or model(), **given)
+    def again(other_model=None, rows=data):
+        return sparing.compare(rows, ["linear"], model=other_model or model(), **given)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sweep, "peak_memory", memory_in_this_process)
@@ -86,7 +86,7 @@ def test_the_same_objects_are_the_same_run_and_others_are_not(compared):
     outcome, again = compared
     assert again().records[0] == outcome.records[0]
     with pytest.raises(UsageError, match="holds another run: model was"):
-        again(own=model(seed=1))
+        again(other_model=model(seed=1))
     with pytest.raises(UsageError, match="holds another run: task was"):
         again(rows=DatasetDict(train=dataset(62), test=dataset(20)))
 
@@ -99,8 +99,8 @@ def test_an_outcome_prints_its_answer_and_where_everything_lies(compared):
     assert outcome.answer.endswith(".")
     assert f"The page: {outcome.folder / 'report.html'}" in lines
     assert outcome.answer.split(":")[0] in (outcome.folder / "report.md").read_text()
-    found = outcome.to_dict()
-    assert (found["answer"], found["page"]) == (outcome.answer, str(outcome.page))
+    facts = outcome.to_dict()
+    assert (facts["answer"], facts["page"]) == (outcome.answer, str(outcome.page))
     assert "<table" in outcome._repr_html_()
 
 
@@ -136,16 +136,16 @@ def test_prune_takes_objects_and_paths(tokenizer, tmp_path):
 
 
 def test_slim_refuses_objects_it_cannot_serve_before_it_writes(tokenizer, tmp_path):
-    place = {"output_dir": tmp_path / "run", "tokenizer": tokenizer}
+    arguments = {"output_dir": tmp_path / "run", "tokenizer": tokenizer}
     several = model(problem_type="multi_label_classification")
     with pytest.raises(Unsupported, match="predicts several labels"):
-        sparing.slim(several, dataset(), **place)
+        sparing.slim(several, dataset(), **arguments)
     with pytest.raises(UsageError, match="does not say what it was trained for"):
-        sparing.slim(model(), **place)
+        sparing.slim(model(), **arguments)
     assert not (tmp_path / "run").exists()
     turned = dataset(names=("LABEL_1", "LABEL_0"))
     with pytest.raises(UsageError, match="has the labels LABEL_0, LABEL_1"):
-        sparing.slim(model(), turned, **place)
+        sparing.slim(model(), turned, **arguments)
 
 
 @pytest.mark.parametrize(

@@ -60,12 +60,12 @@ NEW = {"experiment", "report", "compare", "slim", "advise"}
 
 def modules() -> dict[str, Path]:
     """Every module of ours by its dotted name; packages under their own name."""
-    found = {}
+    by_name = {}
     for package, folder in PACKAGES.items():
         for path in sorted(folder.rglob("*.py")):
             parts = (package, *path.relative_to(folder).with_suffix("").parts)
-            found[".".join(parts).removesuffix(".__init__")] = path
-    return found
+            by_name[".".join(parts).removesuffix(".__init__")] = path
+    return by_name
 
 
 MODULES = modules()
@@ -113,8 +113,8 @@ def _is_private(parts: list[str]) -> bool:
 
 
 def test_imports_go_downwards_and_respect_what_is_private():
-    found = {name: violations(path.read_text(), name) for name, path in MODULES.items()}
-    assert {name: complaints for name, complaints in found.items() if complaints} == {}
+    by_module = {name: violations(path.read_text(), name) for name, path in MODULES.items()}
+    assert {name: complaints for name, complaints in by_module.items() if complaints} == {}
 
 
 @pytest.mark.parametrize(
@@ -154,8 +154,8 @@ def test_no_files_import_each_other():
     imports = {}
     for name, path in files.items():
         named = imported(path.read_text())
-        found = {each.rpartition(".")[0] for each in named} | set(named)
-        imports[name] = (found & files.keys()) - {name}
+        candidates = {target.rpartition(".")[0] for target in named} | set(named)
+        imports[name] = (candidates & files.keys()) - {name}
     assert circles(imports) == []
 
 

@@ -77,22 +77,22 @@ def _kinds(call: ast.Call) -> list[str]:
     name = ast.unparse(call.func)
     last = name.rpartition(".")[2]
     names = (name,) if last in BUILT_IN else (name, last)  # a module's eval() is another matter
-    found = [kind for kind in names if kind in PLACES]
+    kinds = [kind for kind in names if kind in PLACES]
     if last == "open" and _writes(call, name):
-        found.append("open for writing")
+        kinds.append("open for writing")
     if name == "torch.load" and not _says(call, "weights_only", "True"):
-        found.append("torch.load with pickles")
+        kinds.append("torch.load with pickles")
     if name == "np.load" and not _says(call, "allow_pickle", "False"):
-        found.append("np.load with pickles")
+        kinds.append("np.load with pickles")
     if last == "import_module" and _is_of_ours(call):
         return []
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(kinds))
 
 
 def _writes(call: ast.Call, name: str) -> bool:
     """Whether a call of ``open`` has a mode that writes; a mode that is not written here counts."""
     given = [*call.args[(1 if name == "open" else 0) :], *(k.value for k in call.keywords)]
-    modes = [each.value for each in given if isinstance(each, ast.Constant)]
+    modes = [argument.value for argument in given if isinstance(argument, ast.Constant)]
     return any(
         isinstance(mode, str) and len(mode) < 4 and set(mode) & set("wax+") for mode in modes
     )
@@ -108,20 +108,20 @@ def _is_of_ours(call: ast.Call) -> bool:
     return text.startswith(("f'sparing.", "'", "_HOMES[", "home"))
 
 
-def strays(source: str, place: str) -> list[str]:
+def strays(source: str, module: str) -> list[str]:
     """The calls of a file that belong elsewhere."""
     return [
-        f"{place}:{line}: {kind}"
+        f"{module}:{line}: {kind}"
         for line, kind in calls(source)
-        if place not in PLACES[kind] and (place, kind) not in EXCEPTIONS
+        if module not in PLACES[kind] and (module, kind) not in EXCEPTIONS
     ]
 
 
 def test_nobody_goes_around_what_guards_the_user():
-    found = []
+    elsewhere = []
     for path in sorted(SOURCE.rglob("*.py")):
-        found += strays(path.read_text(), path.relative_to(SOURCE).as_posix())
-    assert found == []
+        elsewhere += strays(path.read_text(), path.relative_to(SOURCE).as_posix())
+    assert elsewhere == []
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from sparing.cli import application
 
 Pages = dict[str, str]
 INDEX = """\
-# Verbs
+# Commands
 
-Each page is made from what `sparing VERB --help` prints.
-What holds for all verbs, such as exit codes: [the command line](../command-line.md).
+Each page is made from what `sparing COMMAND --help` prints.
+What holds for all commands, such as exit codes: [the command line](../command-line.md).
 """
 
 
@@ -24,7 +24,9 @@ def command_pages() -> Pages:
     pages = {f"commands/{name}.md": verb_page(name, verb) for name, verb in verbs.items()}
     rows = [[f"[`{name}`]({name}.md)", prose(_first(verb))] for name, verb in verbs.items()]
     toctree = "\n".join(["```{toctree}", ":hidden:", "", *verbs, "```"])
-    pages["commands/index.md"] = f"{INDEX}\n{table(['Verb', 'What it does'], rows)}\n\n{toctree}\n"
+    pages["commands/index.md"] = (
+        f"{INDEX}\n{table(['Command', 'What it does'], rows)}\n\n{toctree}\n"
+    )
     return pages
 
 

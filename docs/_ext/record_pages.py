@@ -21,10 +21,10 @@ STUDY = """\
 A name with a star is a pattern: `mean_*` is written for each record whose mean is taken.
 """
 TASKS = """\
-# All tasks
+# Tasks
 
 The first metric chooses the best epoch, and is what `compare` calls accuracy. The chance level is
-the score of the best answer that never changes. How to use them: [tasks](tasks.md).
+the score of the best answer that never changes. Their files: [data of the tasks](tasks.md).
 """
 
 

@@ -23,8 +23,10 @@ Each call was timed in turns with PyTorch's fused softmax attention.
 Cells are medians over rounds, with quartiles in brackets. Above 1 is faster than softmax.
 """
 FIGURE = """\
+::::{div} scrolls
 ![Speed over softmax by length, by family](../figures/mechanisms.png){.only-light}
 ![Speed over softmax by length, by family](../figures/mechanisms-dark.png){.only-dark}
+::::
 """
 SPEED_NOTES = """\
 - **Faster from**: interpolated between measured lengths.

@@ -1,4 +1,4 @@
-"""A committed run, analysed and judged again from its folder: nothing is loaded or trained."""
+"""A committed run, analysed and decided again from its folder: nothing is loaded or trained."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class Again:
 
 def folders() -> list[Path]:
     """The committed runs of studies that have a page, by name."""
-    found = []
+    runs = []
     for folder in sorted(path for results in RESULTS for path in results.iterdir()):
         if (folder / "config.json").is_file():
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-            found += [folder] if config.get("study") in study_names() else []
-    return found
+            runs += [folder] if config.get("study") in study_names() else []
+    return runs
 
 
 def stored(folder: Path) -> tuple[list[Record], list[Record]]:
@@ -76,13 +76,13 @@ def stored(folder: Path) -> tuple[list[Record], list[Record]]:
 
 
 def again(folder: Path) -> Again:
-    """The run's measurements, analysed, judged and written up by today's program."""
+    """The run's measurements, analysed, decided and written up by today's program."""
     run = read_run(folder)
     measured, before = stored(folder)
     analysis, judge = STUDIES[run.config["study"]](run.config, measured, before)
     names = {record.name for record in analysis}
-    kept = [record for record in before if record.name not in names]
-    goals = [goal.to_dict() for goal in judge([*measured, *analysis, *kept])]
+    others = [record for record in before if record.name not in names]
+    goals = [goal.to_dict() for goal in judge([*measured, *analysis, *others])]
     page = find_study(run.config["study"]).page(run).markdown
     return Again(analysis, json.loads(json.dumps(goals)), page)
 
@@ -107,10 +107,10 @@ def of_calculator(config: Config, measured: Records, before: Records) -> Any:
 def of_compare(config: Config, measured: Records, before: Records) -> Any:
     options = options_of(compare.Options, config["identity"])
     facts = config["task"]
-    asked = (options.mechanisms, options.baseline, options.margin)
-    claims = compare.claims_of(*asked, facts["chance"], facts["tokens"])
-    found = compare_analysis.analyse(measured, *asked, facts["examples"]["test"])
-    return found, lambda records: decide(claims, RecordTable(records))
+    compared = (options.mechanisms, options.baseline, options.margin)
+    claims = compare.claims_of(*compared, facts["chance"], facts["tokens"])
+    analysis = compare_analysis.analyse(measured, *compared, facts["examples"]["test"])
+    return analysis, lambda records: decide(claims, RecordTable(records))
 
 
 def of_hugginggreen(config: Config, measured: Records, before: Records) -> Any:
@@ -119,23 +119,23 @@ def of_hugginggreen(config: Config, measured: Records, before: Records) -> Any:
     tasks = dict.fromkeys(config["tasks"], task)
     tested = {name: splits["test"] for name, splits in config["task"]["examples"].items()}
     tested["scenes"] = HELD_OUT["test"]
-    found = green_analysis.analyse(measured, tested, options.margin)
-    return found, lambda records: green_goals.judge(options, tasks, records)
+    analysis = green_analysis.analyse(measured, tested, options.margin)
+    return analysis, lambda records: green_goals.judge(options, tasks, records)
 
 
 def of_kerformer(config: Config, measured: Records, before: Records) -> Any:
     chances = {r.labels["task"]: r.labels["chance"] for r in before if r.name == "decides"}
-    found = [*long_analysis.analyse(measured, chances), *answers.paired_records(measured)]
-    return found, lambda records: ker_claims.judge(records, config["identity"]["questions"])
+    analysis = [*long_analysis.analyse(measured, chances), *answers.paired_records(measured)]
+    return analysis, lambda records: ker_claims.judge(records, config["identity"]["questions"])
 
 
 def of_linformer(config: Config, measured: Records, before: Records) -> Any:
     standard = lin_options.BUDGETS["standard"]  # whose variants the committed runs have
     options = _typed(lin_options.Options, config["identity"], standard)
     tasks = config["tasks"]
-    found = lin_analysis.analyse(measured, {name: t["chance"] for name, t in tasks.items()})
+    analysis = lin_analysis.analyse(measured, {name: t["chance"] for name, t in tasks.items()})
     forms = list(config["forms"])
-    return found, lambda records: lin_goals.judge(options, list(tasks), records, forms)
+    return analysis, lambda records: lin_goals.judge(options, list(tasks), records, forms)
 
 
 def of_slim(config: Config, measured: Records, before: Records) -> Any:
@@ -182,7 +182,7 @@ def _typed(hint: Any, value: Any, default: Any = None) -> Any:
     """A value out of JSON as the type that its field has."""
     inner = typing.get_args(hint)
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        kinds = [each for each in inner if each is not type(None)]
+        kinds = [kind for kind in inner if kind is not type(None)]
         return None if value is None else _typed(kinds[0], value, default)
     if dataclasses.is_dataclass(hint) and isinstance(value, dict):
         known = {field.name for field in dataclasses.fields(hint) if field.init}
@@ -190,13 +190,13 @@ def _typed(hint: Any, value: Any, default: Any = None) -> Any:
             return options_of(hint, value)
         hints = typing.get_type_hints(hint)
         changes = {
-            name: _typed(hints[name], own, getattr(default, name))
-            for name, own in value.items()
+            name: _typed(hints[name], field, getattr(default, name))
+            for name, field in value.items()
             if name in known
         }
         return dataclasses.replace(default, **changes)
     if isinstance(value, list | dict) and typing.get_origin(hint) is tuple:
-        return tuple(_typed(inner[0], each) for each in value)
+        return tuple(_typed(inner[0], item) for item in value)
     if isinstance(value, dict) and inner:
-        return {name: _typed(inner[-1], each) for name, each in value.items()}
+        return {name: _typed(inner[-1], item) for name, item in value.items()}
     return value

@@ -37,14 +37,14 @@ def near(ours, theirs):
 
 def by_name(records):
     """The records by name and labels; numbers among the labels are compared, not looked up."""
-    found = {}
+    grouped = {}
     for record in records:
         exact = {k: v for k, v in record.labels.items() if not isinstance(v, float)}
         rest = [v for v in record.labels.values() if isinstance(v, float)]
         key = (record.name, json.dumps(exact, sort_keys=True))
         parts = (record.value, record.interval, record.count, record.unit, record.obtained)
-        found.setdefault(key, []).append([*parts, *rest])
-    return found
+        grouped.setdefault(key, []).append([*parts, *rest])
+    return grouped
 
 
 @pytest.mark.parametrize("folder", list(runs()))

@@ -31,8 +31,8 @@ def test_nothing_that_follows_from_estimates_is_called_measured(name):
     ways = {}
     for way in ("estimated", "measured"):
         changed = [replace(r, obtained=way) if r.obtained in SENSED else r for r in measured]
-        found, _ = golden.STUDIES[run.config["study"]](run.config, changed, before)
-        ways[way] = found
+        records, _ = golden.STUDIES[run.config["study"]](run.config, changed, before)
+        ways[way] = records
     assert {r.name for r in ways["measured"] if r.obtained == "measured"}  # there is something
     assert {r.name for r in ways["estimated"] if r.obtained == "measured"} == set()
 
@@ -71,5 +71,5 @@ def test_speeds_and_times_over_seeds_are_as_sure_as_the_least_sure_of_them(way):
         for arm in ("adaptive", "full"):
             of_arm = {"arm": arm, "task": "sst2", "seed": seed}
             records.append(Record("train_time_s", 2.0, "s", obtained, of_arm))
-    found = {record.name: record.obtained for record in ada.analyse(records, [], [0, 1])}
-    assert found == {"speed_up": way, "train_time_ratio": way}
+    obtained_by_name = {record.name: record.obtained for record in ada.analyse(records, [], [0, 1])}
+    assert obtained_by_name == {"speed_up": way, "train_time_ratio": way}

@@ -31,9 +31,9 @@ ROW = rows.Row("Table 1", "table", "It helps.", goals=("a: *",), runs=("one",))
 def goals(study):
     """The names of a study's goals: of its committed runs, and those that its code lists."""
     files = RESULTS.glob(f"{study}-*/goals.json")
-    found = [json.loads(path.read_text(encoding="utf-8"))["goals"] for path in files]
+    goal_lists = [json.loads(path.read_text(encoding="utf-8"))["goals"] for path in files]
     listed = {claim.text for claim in DECLARED.get(study, ())}
-    return {goal["name"] for of_run in found for goal in of_run} | listed
+    return {goal["name"] for of_run in goal_lists for goal in of_run} | listed
 
 
 @pytest.mark.parametrize("study", rows.STUDIES)
@@ -113,11 +113,11 @@ PAGES = sorted((ROOT / "docs" / "papers").glob("*.md"))
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_pages_have_short_sentences_with_few_numbers(page):
-    found = list(sentences(page.read_text(encoding="utf-8")))
-    lengths = sorted(len(words(sentence)) for sentence in found)
+    texts = list(sentences(page.read_text(encoding="utf-8")))
+    lengths = sorted(len(words(sentence)) for sentence in texts)
     assert lengths[-1] <= 40
     assert lengths[int(0.9 * (len(lengths) - 1))] <= 25
-    plain = [re.sub(r"\([^)]*\)", "", sentence) for sentence in found]  # sources have years
+    plain = [re.sub(r"\([^)]*\)", "", sentence) for sentence in texts]  # sources have years
     assert [sentence for sentence in plain if len(re.findall(r"\d[\d,.]*", sentence)) > 2] == []
 
 
@@ -169,17 +169,17 @@ def test_pages_have_every_table_of_their_paper(page):
         assert set(names) == set(tables.names_of(PAPERS[study])) - set(whole)
 
 
-class Told(verdicts.Results):
+class Fixed(verdicts.Results):
     """Results that were not read from a folder."""
 
     def __init__(self, *mets, value=1.0, rows=()):
         super().__init__(replace(PAPERS["linformer"], rows=rows), RESULTS)
-        self.told = [GoalResult(f"a: {n}", 1.0, "", value, None, m) for n, m in enumerate(mets)]
+        self.results = [GoalResult(f"a: {n}", 1.0, "", value, None, m) for n, m in enumerate(mets)]
 
     @property
     def runs(self):
         run = type("Run", (), {})()
-        run.goals, run.table = [result.to_dict() for result in self.told], RecordTable([])
+        run.goals, run.table = [result.to_dict() for result in self.results], RecordTable([])
         return {"one": run}
 
 
@@ -193,14 +193,14 @@ class Told(verdicts.Results):
     ],
 )
 def test_a_row_is_as_good_as_its_worst_goal(mets, verdict):
-    assert Told(*mets).verdict(ROW) == verdict
+    assert Fixed(*mets).verdict(ROW) == verdict
 
 
 def test_what_has_no_value_was_not_run():
-    assert Told("undecided", value=None).verdict(ROW) == "not run"
-    assert Told(False, value=None).verdict(ROW) == "not met"
-    assert Told().verdict(replace(ROW, goals=(), here=("sparing",))) == "built"
-    assert Told().verdict(replace(ROW, here=("sparing",))) == "not run"
+    assert Fixed("undecided", value=None).verdict(ROW) == "not run"
+    assert Fixed(False, value=None).verdict(ROW) == "not met"
+    assert Fixed().verdict(replace(ROW, goals=(), here=("sparing",))) == "built"
+    assert Fixed().verdict(replace(ROW, here=("sparing",))) == "not run"
 
 
 @pytest.mark.parametrize(
@@ -217,8 +217,8 @@ def test_what_has_no_value_was_not_run():
     ],
 )
 def test_rows_that_do_not_fit_the_runs_are_named(row, fault):
-    assert verdicts.faults(Told(True, False, rows=(row,))) == [fault]
-    assert verdicts.faults(Told(True, False, rows=(ROW,))) == []
+    assert verdicts.faults(Fixed(True, False, rows=(row,))) == [fault]
+    assert verdicts.faults(Fixed(True, False, rows=(ROW,))) == []
 
 
 def seeds(arm, *values):

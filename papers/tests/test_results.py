@@ -24,10 +24,10 @@ def committed():
     """The files of results that are in git or would be added to it."""
     folders = [str(folder) for folder in golden.RESULTS]
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"]
-    found = subprocess.run([*command, *folders], cwd=golden.ROOT, capture_output=True, text=True)
-    if found.returncode:  # an archive of a commit: it holds what is in git, and nothing else
+    listing = subprocess.run([*command, *folders], cwd=golden.ROOT, capture_output=True, text=True)
+    if listing.returncode:  # an archive of a commit: it holds what is in git, and nothing else
         return [path for folder in golden.RESULTS for path in folder.rglob("*") if path.is_file()]
-    paths = [golden.ROOT / name for name in found.stdout.split("\0") if name]
+    paths = [golden.ROOT / name for name in listing.stdout.split("\0") if name]
     return [path for path in paths if path.is_file()]
 
 

@@ -46,17 +46,17 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def advice(folder, tmp_path_factory):
     """One whole run, looked at from several sides."""
-    place = tmp_path_factory.mktemp("run")
-    texts = place / "texts.txt"
+    root = tmp_path_factory.mktemp("run")
+    texts = root / "texts.txt"
     texts.write_text("\n".join(TEXTS), encoding="utf-8")
     return sparing.advise(
         str(folder),
         tokens=32,
         texts=texts,
         mechanisms=["linear", "eager"],
-        output_dir=place / "out",
+        output_dir=root / "out",
         **QUICK,
-    ), place / "out"
+    ), root / "out"
 
 
 def _latency(*samples_ms):
@@ -78,7 +78,9 @@ def test_every_weight_outside_the_core_belongs_to_one_part(kind):
     for name, module in model.named_modules():
         linear = isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"
         if linear:
-            holders = [each for each in single if name == each or name.startswith(f"{each}.")]
+            holders = [
+                holder for holder in single if name == holder or name.startswith(f"{holder}.")
+            ]
             assert len(holders) == 1, (name, holders)
 
 
@@ -125,36 +127,36 @@ def test_nothing_is_left_on_the_model():
     before = {name: len(m._forward_pre_hooks) for name, m in model.named_modules()}
     subject = open_subject(model)
     parts.capture(subject, random_inputs(subject, 1, 16))
-    for own in (model, subject.model):
-        assert {name: len(m._forward_pre_hooks) for name, m in own.named_modules()} == before
-        assert not any(m._forward_hooks for m in own.modules())
+    for network in (model, subject.model):
+        assert {name: len(m._forward_pre_hooks) for name, m in network.named_modules()} == before
+        assert not any(m._forward_hooks for m in network.modules())
 
 
 def test_parts_sum_to_the_whole():
-    found = parts._split(
+    split = parts._split(
         _timed(model=10.0, served=2.0, left=1.0, projections=2.5, feed_forward_=0.0)
         | {parts.FEED_FORWARD: _latency(*[4.0] * 6), parts.REST: _latency(*[0.25] * 6)},
         fused=True,
     )
-    assert [part.share.value for part in found.parts] == pytest.approx([0.3, 0.25, 0.4, 0.05])
-    assert [part.time_ms for part in found.parts] == pytest.approx([3.0, 2.5, 4.0, 0.5])
-    assert found.served.value == pytest.approx(0.2)
-    assert found.gain.value == pytest.approx(1 / 0.7)
-    assert found.accounted.value == pytest.approx(0.975)
+    assert [part.share.value for part in split.parts] == pytest.approx([0.3, 0.25, 0.4, 0.05])
+    assert [part.time_ms for part in split.parts] == pytest.approx([3.0, 2.5, 4.0, 0.5])
+    assert split.served.value == pytest.approx(0.2)
+    assert split.gain.value == pytest.approx(1 / 0.7)
+    assert split.accounted.value == pytest.approx(0.975)
 
 
 def test_parts_that_took_longer_than_the_whole_are_scaled():
     timed = _timed(model=10.0, served=6.0, projections=3.0)
     timed[parts.FEED_FORWARD] = _latency(*[3.0] * 6)
-    found = parts._split(timed, fused=True)
-    assert [part.share.value for part in found.parts] == pytest.approx([0.5, 0.25, 0.25, 0.0])
-    assert found.accounted.value == pytest.approx(1.2)
+    split = parts._split(timed, fused=True)
+    assert [part.share.value for part in split.parts] == pytest.approx([0.5, 0.25, 0.25, 0.0])
+    assert split.accounted.value == pytest.approx(1.2)
 
 
 def test_an_unfused_core_is_what_projections_leave_of_attention():
     timed = _timed(model=10.0, whole_attention=5.0, projections_inside=3.0, projections=1.0)
-    found = parts._split(timed, fused=False)
-    assert [part.share.value for part in found.parts] == pytest.approx([0.2, 0.4, 0.0, 0.4])
+    split = parts._split(timed, fused=False)
+    assert [part.share.value for part in split.parts] == pytest.approx([0.2, 0.4, 0.0, 0.4])
 
 
 # mechanisms
@@ -167,18 +169,18 @@ def _candidate(**ratios):
 
 def test_a_crossover_holds_for_all_longer_lengths():
     fast, slow, open_ = (0.5, (0.4, 0.6)), (1.5, (1.4, 1.6)), (0.9, (0.7, 1.1))
-    each = _candidate(n64=fast, n128=slow, n256=open_, n512=fast, n1024=fast)
-    assert (each.crossover, each.earliest, each.longest) == (512, 256, 1024)
+    candidate = _candidate(n64=fast, n128=slow, n256=open_, n512=fast, n1024=fast)
+    assert (candidate.crossover, candidate.earliest, candidate.longest) == (512, 256, 1024)
     assert _candidate(n64=fast, n128=slow).crossover is None
-    records = curves.crossover_records([each, _candidate(n64=slow)], 1)
+    records = curves.crossover_records([candidate, _candidate(n64=slow)], 1)
     assert [(r.value, r.interval) for r in records] == [(512.0, (256.0, 512.0)), (None, None)]
     assert records[1].labels["longest_tokens"] == 64
 
 
 def test_the_prediction_is_amdahls():
-    found = curves.predict(Ratio(0.5, (0.4, 0.6), 6), Ratio(0.2, (0.1, 0.3), 6))
-    assert found.value == pytest.approx(0.6)
-    assert found.interval == pytest.approx((1 - 0.6 * 0.9, 1 - 0.4 * 0.7))
+    prediction = curves.predict(Ratio(0.5, (0.4, 0.6), 6), Ratio(0.2, (0.1, 0.3), 6))
+    assert prediction.value == pytest.approx(0.6)
+    assert prediction.interval == pytest.approx((1 - 0.6 * 0.9, 1 - 0.4 * 0.7))
 
 
 def test_a_causal_model_is_served_by_causal_mechanisms_only():
@@ -207,8 +209,8 @@ def test_a_core_of_a_causal_model_sees_no_future():
 def test_hopeless_lengths_are_skipped_and_say_so():
     subject = open_subject(build("bert"))
     chosen = curves.candidates(subject, ["eager", "linear", "linformer"])
-    for each in chosen:
-        each.curve[64] = Ratio(3.0, (2.9, 3.1), 6)
+    for candidate in chosen:
+        candidate.curve[64] = Ratio(3.0, (2.9, 3.1), 6)
     curves.measure_length(subject, chosen, 128, 1, rounds=5, threads=1, budget_s=1.0)
     assert chosen[0].skipped[128] == curves.HOPELESS
     # Their arithmetic grows more slowly in the end, so they may catch up.
@@ -251,7 +253,7 @@ def test_pads_are_counted():
     assert padding.pad_share(lengths, padding.in_file_order(lengths, 2), 10) == pytest.approx(0.58)
     sorted_batches = padding.grouped(lengths, range(5), 2)
     assert padding.pad_share(lengths, sorted_batches) == pytest.approx(1 - 21 / 29)
-    assert sorted(index for each in sorted_batches for index in each) == [0, 1, 2, 3, 4]
+    assert sorted(index for batch in sorted_batches for index in batch) == [0, 1, 2, 3, 4]
 
 
 def test_every_arrangement_gives_the_same_outputs(folder):
@@ -264,11 +266,11 @@ def test_every_arrangement_gives_the_same_outputs(folder):
         padding.grouped(texts.lengths, range(10), 1),
     ):
         rows = {}
-        for each in batches:
-            inputs = padding.completed(subject.model, padding.padded(texts, each, None))
+        for batch in batches:
+            inputs = padding.completed(subject.model, padding.padded(texts, batch, None))
             with torch.no_grad():
                 hidden = subject.model(**inputs).last_hidden_state
-            rows |= {index: hidden[row, 0] for row, index in enumerate(each)}
+            rows |= {index: hidden[row, 0] for row, index in enumerate(batch)}
         outputs.append(torch.stack([rows[index] for index in range(10)]))
     assert outputs[0].allclose(outputs[1], atol=1e-6)
 
@@ -341,25 +343,25 @@ def test_texts_need_a_tokenizer(tmp_path):
 
 
 def test_a_model_without_the_registry_is_still_measured():
-    found = sparing.advise(build("mpnet"), tokens=16, mechanisms=["linear"], **QUICK)
-    assert found.parts[0].share.value > 0
-    assert 16 in found.mechanisms[0].curve
-    assert found.whole is None
-    assert any("registry" in note for note in found.notes)
-    assert "cannot swap this model" in found.recommendation
+    advice = sparing.advise(build("mpnet"), tokens=16, mechanisms=["linear"], **QUICK)
+    assert advice.parts[0].share.value > 0
+    assert 16 in advice.mechanisms[0].curve
+    assert advice.whole is None
+    assert any("registry" in note for note in advice.notes)
+    assert "cannot swap this model" in advice.recommendation
 
 
 # the recommendation
 
 
-def _found(
+def _advice(
     share=0.5, whole=None, pads=None, tokens=512, p95=400, explained=0.97, busy="", engines=()
 ):
     low, high = share * 0.98, share * 1.02
     gain = Ratio(1 / (1 - share), (1 / (1 - low), 1 / (1 - high)), 20)
-    each = [parts.Part(name, 1.0, Ratio(share, (low, high), 20)) for name in parts.PARTS]
+    part_list = [parts.Part(name, 1.0, Ratio(share, (low, high), 20)) for name in parts.PARTS]
     split = parts.Parts(
-        _latency(4.0), tuple(each), each[0].share, gain, Ratio(explained, None, 20), True
+        _latency(4.0), tuple(part_list), part_list[0].share, gain, Ratio(explained, None, 20), True
     )
     effect = None
     if whole is not None:
@@ -395,8 +397,8 @@ def _found(
     ],
 )
 def test_the_recommendation_follows_from_the_numbers(case, decision, words):
-    found, text = decide(_found(**case))
-    assert found == decision, text
+    decided, text = decide(_advice(**case))
+    assert decided == decision, text
     assert words in text
 
 
@@ -423,7 +425,7 @@ VERDICTS = ("Keep", "keep dense", "Swap", "Drop", "faster", "slower", "as fast")
     ],
 )
 def test_no_verdict_from_a_busy_machine_or_parts_that_do_not_add_up(measured, case, begins):
-    decision, text = decide(_found(**measured, **case))
+    decision, text = decide(_advice(**measured, **case))
     assert decision == "undecided"
     assert text.startswith(begins)
     assert not any(word in text for word in VERDICTS)
@@ -431,22 +433,22 @@ def test_no_verdict_from_a_busy_machine_or_parts_that_do_not_add_up(measured, ca
 
 def test_parts_that_nearly_add_up_are_taken():
     for explained in (0.8, 1.2):
-        assert decide(_found(explained=explained, whole=(1.2, (1.1, 1.3))))[0] == "keep dense"
+        assert decide(_advice(explained=explained, whole=(1.2, (1.1, 1.3))))[0] == "keep dense"
 
 
 def test_tables_of_a_busy_machine_claim_no_direction():
-    found = _found(whole=(0.6, (0.58, 0.62)), pads=0.5, busy=BUSY)
-    each = _candidate(n512=(0.5, (0.4, 0.6)))
-    each.disturbance = BUSY
-    shown = tables(replace(found, chosen=(each,)))
+    advice = _advice(whole=(0.6, (0.58, 0.62)), pads=0.5, busy=BUSY)
+    candidate = _candidate(n512=(0.5, (0.4, 0.6)))
+    candidate.disturbance = BUSY
+    shown = tables(replace(advice, chosen=(candidate,)))
     text = " ".join(cell for table in shown for row in table.rows for cell in row)
     assert "0.50× the time (0.40–0.60), not decided" in text
     assert not any(word in text for word in VERDICTS)
-    assert (each.crossover, curves.crossover_records([each], 1)) == (None, [])
+    assert (candidate.crossover, curves.crossover_records([candidate], 1)) == (None, [])
 
 
 def test_the_share_and_the_gain_that_are_said_follow_from_each_other():
-    text = decide(_found(share=0.4634, whole=(1.2, (1.1, 1.3))))[1]
+    text = decide(_advice(share=0.4634, whole=(1.2, (1.1, 1.3))))[1]
     share = float(re.search(r"takes ([\d.]+) % of the time", text)[1]) / 100
     gain = float(re.search(r"more than ([\d.]+)× faster", text)[1])
     assert f"{1 / (1 - share):.2f}" == f"{gain:.2f}" == "1.86"
@@ -458,22 +460,22 @@ def test_a_busy_machine_goes_first_in_every_form(monkeypatch):
         return load.Counters(now, 0.1 * now, 0.1 * now, 0.1 * now, None, None)
 
     monkeypatch.setattr(load, "read_counters", crowded)
-    found = sparing.advise(build("bert"), tokens=16, mechanisms=["linear"], **QUICK)
-    assert found.decision == "undecided"
-    assert "a processor for 10% of the time" in found.disturbance
-    assert found.recommendation.startswith("The machine was busy: ")
-    facts = found.to_dict()
+    advice = sparing.advise(build("bert"), tokens=16, mechanisms=["linear"], **QUICK)
+    assert advice.decision == "undecided"
+    assert "a processor for 10% of the time" in advice.disturbance
+    assert advice.recommendation.startswith("The machine was busy: ")
+    facts = advice.to_dict()
     assert list(facts)[:2] == ["recommendation", "disturbance"]
-    assert facts["disturbance"] == found.disturbance
-    assert [r.labels["disturbance"] for r in found.records if r.name == load.NAME] == [
-        found.disturbance
+    assert facts["disturbance"] == advice.disturbance
+    assert [r.labels["disturbance"] for r in advice.records if r.name == load.NAME] == [
+        advice.disturbance
     ]
-    assert not any(record.name == "crossover_tokens" for record in found.records)
+    assert not any(record.name == "crossover_tokens" for record in advice.records)
 
 
 def test_texts_of_half_the_length_are_not_too_short():
-    assert not too_short(_found(pads=0.5, p95=256).padding)
-    assert too_short(_found(pads=0.5, p95=255).padding)
+    assert not too_short(_advice(pads=0.5, p95=256).padding)
+    assert too_short(_advice(pads=0.5, p95=255).padding)
 
 
 def test_speeds_cannot_be_read_the_wrong_way_round():
@@ -485,26 +487,26 @@ def test_speeds_cannot_be_read_the_wrong_way_round():
 
 
 def test_advice_is_whole(advice):
-    found, _ = advice
-    assert found.model_class == "BertModel"
-    assert (found.tokens, found.batch, found.threads) == (32, 1, 1)
-    assert sum(part.share.value for part in found.parts) == pytest.approx(1.0)
-    assert [part.name for part in found.parts] == list(parts.PARTS)
-    assert [(each.name, each.exact) for each in found.mechanisms] == [
+    result, _ = advice
+    assert result.model_class == "BertModel"
+    assert (result.tokens, result.batch, result.threads) == (32, 1, 1)
+    assert sum(part.share.value for part in result.parts) == pytest.approx(1.0)
+    assert [part.name for part in result.parts] == list(parts.PARTS)
+    assert [(mechanism.name, mechanism.exact) for mechanism in result.mechanisms] == [
         ("linear", False),
         ("eager", True),
     ]
-    assert set(found.mechanisms[0].curve) == {16, 32}
-    assert found.whole is not None
-    assert found.whole.swapped_layers == 2
-    assert found.padding is not None
-    assert found.padding.sample == 16
-    assert set(found.padding.ratios) == {padding.MAXIMUM, padding.GROUPED, padding.SINGLE}
+    assert set(result.mechanisms[0].curve) == {16, 32}
+    assert result.whole is not None
+    assert result.whole.swapped_layers == 2
+    assert result.padding is not None
+    assert result.padding.sample == 16
+    assert set(result.padding.ratios) == {padding.MAXIMUM, padding.GROUPED, padding.SINGLE}
 
 
 def test_records_carry_names_labels_and_machine(advice):
-    found, _ = advice
-    names = {record.name for record in found.records}
+    result, _ = advice
+    names = {record.name for record in result.records}
     assert names >= {
         "part_time_ms",
         "part_share",
@@ -517,25 +519,25 @@ def test_records_carry_names_labels_and_machine(advice):
         "crossover_tokens",
         "predicted_latency_ratio",
     }
-    assert all(record.machine for record in found.records)
-    scopes = {r.labels["scope"] for r in found.records if r.name == "latency_ratio"}
+    assert all(record.machine for record in result.records)
+    scopes = {r.labels["scope"] for r in result.records if r.name == "latency_ratio"}
     assert scopes == {"attention", "model"}
-    predicted = [r for r in found.records if r.name == "predicted_latency_ratio"]
+    predicted = [r for r in result.records if r.name == "predicted_latency_ratio"]
     assert [r.obtained for r in predicted] == ["modelled"]
 
 
 def test_what_is_written_is_the_advice(advice):
-    found, folder = advice
+    result, folder = advice
     assert sorted(path.name for path in folder.iterdir()) == ["advice.json", "records.jsonl"]
     written = json.loads((folder / "advice.json").read_text(encoding="utf-8"))
-    assert written == json.loads(json.dumps(found.to_dict()))
-    assert written["recommendation"] == found.recommendation
-    assert len((folder / "records.jsonl").read_text().splitlines()) == len(found.records)
+    assert written == json.loads(json.dumps(result.to_dict()))
+    assert written["recommendation"] == result.recommendation
+    assert len((folder / "records.jsonl").read_text().splitlines()) == len(result.records)
 
 
 def test_the_notebook_form_is_escaped(advice):
-    found, _ = advice
-    spoilt = copy.copy(found)
+    result, _ = advice
+    spoilt = copy.copy(result)
     object.__setattr__(spoilt, "recommendation", "<script>alert(1)</script>")
     page = spoilt._repr_html_()
     assert "<script>" not in page
@@ -557,9 +559,9 @@ def test_a_swapped_model_is_made_dense_and_shown_beside_itself(tmp_path):
     subject = open_subject(str(tmp_path / "swapped"))
     assert not is_swapped(subject.model)
     assert is_swapped(subject.as_given)
-    found = sparing.advise(str(tmp_path / "swapped"), tokens=16, mechanisms=["linear"], **QUICK)
-    assert any("was given swapped" in note for note in found.notes)
-    arms = {r.labels["arm"] for r in found.records if r.labels.get("scope") == "model"}
+    advice = sparing.advise(str(tmp_path / "swapped"), tokens=16, mechanisms=["linear"], **QUICK)
+    assert any("was given swapped" in note for note in advice.notes)
+    arms = {r.labels["arm"] for r in advice.records if r.labels.get("scope") == "model"}
     assert arms == {"softmax", "linear", "as given"}
 
 
@@ -608,15 +610,15 @@ def test_advice_for_a_real_sentence_encoder(tmp_path):
     command = [sys.executable, "-m", "sparing", "advise", model, "--tokens", "512", "--texts"]
     command += [str(texts), "--threads", "1", "--quick", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
-    shares = {part["name"]: part["share"]["value"] for part in found["parts"]}
+    written = json.loads(done.stdout)
+    shares = {part["name"]: part["share"]["value"] for part in written["parts"]}
     assert 0.05 < shares["attention core"] < 0.5
     assert shares["feed-forward"] > shares["projections"] > shares["rest"]
-    assert 0.3 < found["padding"]["pad_shares"]["file order"] < 0.5
-    assert found["padding"]["pad_shares"]["grouped by length"] < 0.05
-    assert found["padding"]["ratios"]["grouped by length"]["value"] < 1
-    assert found["whole_model"]["swapped_layers"] == 6
-    linear = next(each for each in found["mechanisms"] if each["name"] == "linear")
+    assert 0.3 < written["padding"]["pad_shares"]["file order"] < 0.5
+    assert written["padding"]["pad_shares"]["grouped by length"] < 0.05
+    assert written["padding"]["ratios"]["grouped by length"]["value"] < 1
+    assert written["whole_model"]["swapped_layers"] == 6
+    linear = next(entry for entry in written["mechanisms"] if entry["name"] == "linear")
     assert linear["crossover_tokens"] is not None
 
 
@@ -654,7 +656,7 @@ def test_a_tokenizer_may_be_given(folder):
     from transformers import AutoTokenizer
 
     subject = open_subject(build("bert"))
-    own = AutoTokenizer.from_pretrained(folder)
-    assert padding.tokenise(subject, TEXTS, 16, own).lengths == [
-        len(own(text)["input_ids"]) for text in TEXTS
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert padding.tokenise(subject, TEXTS, 16, tokenizer).lengths == [
+        len(tokenizer(text)["input_ids"]) for text in TEXTS
     ]

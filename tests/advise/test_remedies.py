@@ -18,7 +18,7 @@ from sparing.advise.remedies import remedies
 from sparing.core.errors import Unsupported
 from sparing.measure.statistics import Ratio
 from tests.advise.small import TEXT, build, save_with_tokenizer
-from tests.advise.test_advise import BUSY, TEXTS, VERDICTS, _found
+from tests.advise.test_advise import BUSY, TEXTS, VERDICTS, _advice
 
 ORDER = ["no padding", ONNX, INT8, "slim"]
 LAYER = {"num_hidden_layers": 1}  # of what is exported
@@ -51,10 +51,10 @@ def folder(tmp_path_factory):
 def test_a_classifier_is_timed_and_its_answers_compared(folder):
     subject = open_subject(_classifier())
     texts = tokenise(open_subject(str(folder)), TEXTS, 16)
-    found, records = measure_engines(subject, texts, 16, 1, **TIMING)
-    assert [engine.name for engine in found.measured] == [ONNX, INT8]
-    assert found.inputs == "20 of your texts, batch 1"
-    agreement = found.find(INT8).agreement
+    comparison, records = measure_engines(subject, texts, 16, 1, **TIMING)
+    assert [engine.name for engine in comparison.measured] == [ONNX, INT8]
+    assert comparison.inputs == "20 of your texts, batch 1"
+    agreement = comparison.find(INT8).agreement
     assert (agreement.kind, agreement.count) == ("same class", len(TEXTS))
     low, high = agreement.interval
     assert 0 <= low <= agreement.value <= high <= 1
@@ -78,24 +78,26 @@ def test_answers_that_differ_are_counted(folder):
 
 def test_an_encoder_without_a_head_is_compared_by_its_vectors(folder):
     subject = open_subject(str(folder))
-    found, records = measure_engines(subject, tokenise(subject, TEXTS, 16), 16, 2, **TIMING)
-    assert found.find(INT8).agreement.kind == "cosine"
-    assert 0.9 < found.find(INT8).agreement.value <= 1
+    comparison, records = measure_engines(subject, tokenise(subject, TEXTS, 16), 16, 2, **TIMING)
+    assert comparison.find(INT8).agreement.kind == "cosine"
+    assert 0.9 < comparison.find(INT8).agreement.value <= 1
     assert records[-1].name == "output_cosine"
 
 
 def test_images_are_timed_without_texts():
-    found, records = measure_engines(open_subject(build("vit", **LAYER)), None, 17, 2, **TIMING)
-    assert found.inputs == "random images, batch 2"
-    assert found.find(INT8).agreement is None
+    comparison, records = measure_engines(
+        open_subject(build("vit", **LAYER)), None, 17, 2, **TIMING
+    )
+    assert comparison.inputs == "random images, batch 2"
+    assert comparison.find(INT8).agreement is None
     assert len(records) == 2
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bart"])
 def test_what_generates_is_not_exported(kind):
-    found, records = measure_engines(open_subject(build(kind)), None, 16, 1, **TIMING)
-    assert found.measured == ()
-    assert "generates" in found.obstacle
+    comparison, records = measure_engines(open_subject(build(kind)), None, 16, 1, **TIMING)
+    assert comparison.measured == ()
+    assert "generates" in comparison.obstacle
     assert records == []
 
 
@@ -104,8 +106,8 @@ def test_an_export_that_fails_is_a_reason_and_no_error(monkeypatch):
         raise Unsupported("this operator has no ONNX form")
 
     monkeypatch.setattr(engines, "dense_chains", refuse)
-    found, records = measure_engines(open_subject(build("bert")), None, 16, 1, **TIMING)
-    assert (found.obstacle, records) == ("this operator has no ONNX form", [])
+    comparison, records = measure_engines(open_subject(build("bert")), None, 16, 1, **TIMING)
+    assert (comparison.obstacle, records) == ("this operator has no ONNX form", [])
 
 
 @pytest.mark.parametrize(
@@ -132,9 +134,9 @@ def test_a_set_of_labels_agrees_as_a_whole_and_one_number_not_at_all(folder):
             None,
         ),
     }
-    found = engines._agreement(texts, forms, "labels")
-    assert found.kind == "same set"
-    assert found.value == pytest.approx(sum(n <= 3 for n in texts.lengths) / len(TEXTS))
+    agreement = engines._agreement(texts, forms, "labels")
+    assert agreement.kind == "same set"
+    assert agreement.value == pytest.approx(sum(n <= 3 for n in texts.lengths) / len(TEXTS))
     assert engines._agreement(texts, forms, "nothing") is None
 
 
@@ -143,8 +145,8 @@ def test_a_full_disk_is_a_reason_and_loses_nothing(monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(engines, "dense_chains", full)
-    found, records = measure_engines(open_subject(build("bert")), None, 16, 1, **TIMING)
-    assert "No space left on device" in found.obstacle
+    comparison, records = measure_engines(open_subject(build("bert")), None, 16, 1, **TIMING)
+    assert "No space left on device" in comparison.obstacle
     assert records == []
 
 
@@ -152,17 +154,17 @@ def test_a_model_with_nan_is_not_exported():
     model = build("bert", **LAYER)
     with torch.no_grad():
         model.encoder.layer[0].output.dense.bias.fill_(float("nan"))
-    found, _ = measure_engines(open_subject(model), None, 16, 1, **TIMING)
-    assert "differently" in found.obstacle
+    comparison, _ = measure_engines(open_subject(model), None, 16, 1, **TIMING)
+    assert "differently" in comparison.obstacle
 
 
 # the remedies
 
 
 def test_remedies_stand_in_order_and_attention_is_last():
-    listed = remedies(_found(whole=(0.6, (0.58, 0.62)), pads=0.6, engines=_both(0.5, 0.25)))
-    assert [each.name for each in listed] == [*ORDER, "other attention (linear)"]
-    assert [each.verdict for each in listed] == ["pays"] * 3 + ["not measured", "pays"]
+    listed = remedies(_advice(whole=(0.6, (0.58, 0.62)), pads=0.6, engines=_both(0.5, 0.25)))
+    assert [remedy.name for remedy in listed] == [*ORDER, "other attention (linear)"]
+    assert [remedy.verdict for remedy in listed] == ["pays"] * 3 + ["not measured", "pays"]
 
 
 @pytest.mark.parametrize(
@@ -176,8 +178,8 @@ def test_remedies_stand_in_order_and_attention_is_last():
     ],
 )
 def test_the_first_remedy_that_pays_and_keeps_the_outputs_decides(case, decision, words):
-    found, text = decide(_found(share=0.02, **case))
-    assert found == decision, text
+    decided, text = decide(_advice(share=0.02, **case))
+    assert decided == decision, text
     assert words in text
     assert text.index("Keep dense attention") == max(
         text.find(start) for start in ("Keep dense", "Serve it", "In ONNX", "Drop your")
@@ -185,21 +187,21 @@ def test_the_first_remedy_that_pays_and_keeps_the_outputs_decides(case, decision
 
 
 def test_int8_says_what_it_changes_or_that_it_is_not_known():
-    unknown = decide(_found(engines=_both(1.0, 0.5)))[1]
+    unknown = decide(_advice(engines=_both(1.0, 0.5)))[1]
     assert "answers: not measured: give --texts" in unknown
     agreement = Agreement("same class", 0.965, (0.944, 0.98), 200)
-    known = decide(_found(engines=_both(1.0, 0.5, agreement)))[1]
+    known = decide(_advice(engines=_both(1.0, 0.5, agreement)))[1]
     assert "96.5 % the same (94.4–98.0 %), 200 texts" in known
 
 
 def test_int8_that_is_no_faster_than_float32_is_not_recommended():
-    assert "INT8" not in decide(_found(engines=_both(0.5, 0.49)))[1]
+    assert "INT8" not in decide(_advice(engines=_both(0.5, 0.49)))[1]
 
 
 def test_a_busy_machine_names_the_remedies_and_decides_none():
-    found = _found(pads=0.6, engines=_both(0.5, 0.25), busy=BUSY)
-    assert decide(found)[0] == "undecided"
-    text = " ".join(each.effect for each in remedies(found))
+    advice = _advice(pads=0.6, engines=_both(0.5, 0.25), busy=BUSY)
+    assert decide(advice)[0] == "undecided"
+    text = " ".join(remedy.effect for remedy in remedies(advice))
     assert "0.50× the time" in text
     assert not any(word in text for word in VERDICTS)
 
@@ -208,9 +210,9 @@ def test_a_busy_machine_names_the_remedies_and_decides_none():
 
 
 def _slim(model):
-    found = _found()
-    object.__setattr__(found, "subject", open_subject(model))
-    return next(each for each in remedies(found) if each.name == "slim")
+    advice = _advice()
+    object.__setattr__(advice, "subject", open_subject(model))
+    return next(remedy for remedy in remedies(advice) if remedy.name == "slim")
 
 
 def test_slim_is_named_with_its_command(tmp_path):
@@ -241,7 +243,7 @@ def test_the_whole_names_every_remedy(folder):
         quick=True,
     )  # fmt: skip
     plain = advice.to_dict()
-    assert [each["name"] for each in plain["remedies"]][:4] == ORDER
-    assert [each["name"] for each in plain["engines"]["measured"]] == [ONNX, INT8]
+    assert [remedy["name"] for remedy in plain["remedies"]][:4] == ORDER
+    assert [engine["name"] for engine in plain["engines"]["measured"]] == [ONNX, INT8]
     assert advice.tables[0].heads == ("remedy", "whole model", "answers", "how")
     assert "ONNX Runtime INT8" in str(advice)

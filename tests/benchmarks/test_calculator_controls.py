@@ -29,9 +29,9 @@ def test_a_transformer_is_given_the_calculators_labels(controls):
 
 def test_the_shipped_adder_is_right_on_rows_as_they_should_be(controls):
     sums = draw_many(60, (1, 9), 9, seed="control")
-    found = controls.ask_adder(Calculator.load(SHIPPED).adder, sums)
-    assert (found["right"], found["count"]) == (60, 60)
-    assert found["wilson"][0] > 0.9
+    score = controls.ask_adder(Calculator.load(SHIPPED).adder, sums)
+    assert (score["right"], score["count"]) == (60, 60)
+    assert score["wilson"][0] > 0.9
 
 
 def test_a_continuous_state_is_a_distribution_and_ends_with_its_block(controls):
@@ -50,13 +50,13 @@ def test_a_control_is_trained_asked_and_tabled(control, controls, monkeypatch):
     monkeypatch.setattr(controls, "TESTED", {"calculator": 4, "transformer": 4})
     row = controls.measured(control, 0, lambda share: None)
     assert row["control"] in controls.CONTROLS
-    assert all(each["count"] == 4 for each in row["suites"].values())
+    assert all(suite["count"] == 4 for suite in row["suites"].values())
     assert {"in", "out", "long", "16x12"} <= set(row["suites"])
-    assert sum(each["energy_j"] for each in row["energy"]) > 0
+    assert sum(reading["energy_j"] for reading in row["energy"]) > 0
     assert f"| {control} | 0 |" in controls.markdown([row])
     assert [line[0] for line in controls.table_of([row])][1:] == [control, "two weights, on values"]
 
 
 def test_sums_are_drawn_as_the_calculator_learns_them():
     drawn = draw_sums(random.Random(0), 50)
-    assert max(len(each.expression.operands) for each in drawn) == 4
+    assert max(len(example.expression.operands) for example in drawn) == 4

@@ -11,7 +11,7 @@ from sparing.slim.search.exits import Outcomes, decide
 
 
 @pytest.fixture
-def found():
+def outcomes():
     """Ten examples and one exit; the learned confidence ranks them the other way round."""
     sure = torch.linspace(0.55, 0.95, 10)
     first = torch.stack([sure, 1 - sure], -1).log()
@@ -28,22 +28,22 @@ def found():
     )
 
 
-def test_costs_are_met_from_below_with_the_highest_threshold(found):
+def test_costs_are_met_from_below_with_the_highest_threshold(outcomes):
     """Leaving costs 110, staying 220, and being asked by what was learned 5 more."""
     for leaving in (2, 5, 9):
         budget = (110 * leaving + 220 * (10 - leaving)) / 10
-        by_softmax = at_cost(found, "softmax", budget + 1)
+        by_softmax = at_cost(outcomes, "softmax", budget + 1)
         assert by_softmax.layers.tolist() == [2] * (10 - leaving) + [1] * leaving
-        learned = at_cost(found, "learned", budget + 6)
+        learned = at_cost(outcomes, "learned", budget + 6)
         assert learned.layers.tolist() == [1] * leaving + [2] * (10 - leaving)
         assert float(learned.flops.mean()) == budget + 5
 
 
-def test_kinds_are_compared_input_by_input(found):
-    reference = Reference(found.logits[1].argmax(-1), found.labels, 200.0)
-    base, own = decide(found), at_cost(found, "softmax", 170.0)
-    row = reference.rows("learned", 0.5, [own, base], base)
-    left = float((own.layers == 1).double().mean())
+def test_kinds_are_compared_input_by_input(outcomes):
+    reference = Reference(outcomes.logits[1].argmax(-1), outcomes.labels, 200.0)
+    base, by_softmax = decide(outcomes), at_cost(outcomes, "softmax", 170.0)
+    row = reference.rows("learned", 0.5, [by_softmax, base], base)
+    left = float((by_softmax.layers == 1).double().mean())
     assert row.differs == row.differs_gain == pytest.approx(left / 2)
     assert row.accuracy == row.accuracy_gain == pytest.approx(left / 2)
     low, high = row.differs_interval

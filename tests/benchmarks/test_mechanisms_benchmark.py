@@ -70,11 +70,11 @@ def test_one_head_counts_as_often_as_there_are_heads():
     job = cells.Job("linear", 8, heads=2, dim=8)
     dense = cells.Job("softmax", 8, heads=1, dim=8)
     setup = cells.Setup(rounds=2, heads=2, dim=8)
-    found = cells.timed(setup, {"softmax": dense, "linear": job}, 1.0)
-    halves = {r.labels["arm"]: r for r in found if r.labels.get("statistic") == "p50"}
+    records = cells.timed(setup, {"softmax": dense, "linear": job}, 1.0)
+    halves = {r.labels["arm"]: r for r in records if r.labels.get("statistic") == "p50"}
     assert halves["softmax"].labels["scaled"] == 2
     assert halves["linear"].labels["scaled"] == 1
-    gain = next(r for r in found if r.name == "speedup" and r.labels["statistic"] == "p25")
+    gain = next(r for r in records if r.name == "speedup" and r.labels["statistic"] == "p25")
     assert gain.labels["arm"] == "linear"
 
 
@@ -134,5 +134,5 @@ def test_both_sides_read_and_write_the_same_shape():
     packages = importlib.import_module("packages")
     for scope in packages.SCOPES:
         for side in packages.SIDES:
-            found = packages.call_of("longformer", side, scope, 512, width=128)()
-            assert found.shape == (1, 512, 128)
+            output = packages.call_of("longformer", side, scope, 512, width=128)()
+            assert output.shape == (1, 512, 128)

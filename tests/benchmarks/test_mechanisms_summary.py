@@ -72,10 +72,10 @@ def findings(mechanism_findings):
     records += [peak("softmax", n, 50 * n) for n in LENGTHS]
     rates = (("gemm_flops_per_s", 1e9), ("copy_bytes_per_s", 1e9))
     records += [Record(name, rate, "1/s", "measured", {"threads": 1}) for name, rate in rates]
-    own = {"arm": "linear", "mode": "forward", "tokens": 4096}
-    records.append(Record("matmul_flops", 2e6, "FLOP", "modelled", own))
-    records.append(Record("traffic_bytes", 1e6, "bytes", "modelled", own))
-    time = Record("latency_ms", 8.0, "ms", "measured", {**own, "statistic": "p50"})
+    labels = {"arm": "linear", "mode": "forward", "tokens": 4096}
+    records.append(Record("matmul_flops", 2e6, "FLOP", "modelled", labels))
+    records.append(Record("traffic_bytes", 1e6, "bytes", "modelled", labels))
+    time = Record("latency_ms", 8.0, "ms", "measured", {**labels, "statistic": "p50"})
     records.append(replace(time, cell="forward/linear/4096"))
     for cell, plain, compiled in (("compiled", 0.1, 0.05), ("compiled-training", 0.5, 0.2)):
         records += [
@@ -96,12 +96,12 @@ def test_the_packaged_summary_is_that_of_the_committed_records(mechanism_finding
     folder = mechanism_findings.newest()
     assert summary_script.MEASURED.exists() == bool(folder)
     if folder:
-        wanted = mechanism_findings.read(folder).summary(MECHANISMS.names())
-        assert json.loads(summary_script.MEASURED.read_text()) == wanted
+        expected = mechanism_findings.read(folder).summary(MECHANISMS.names())
+        assert json.loads(summary_script.MEASURED.read_text()) == expected
 
 
 @pytest.mark.parametrize(
-    ("speedups", "wanted"),
+    ("speedups", "expected"),
     [
         ({}, None),
         ({64: 0.5, 128: 0.9}, None),
@@ -111,8 +111,8 @@ def test_the_packaged_summary_is_that_of_the_committed_records(mechanism_finding
         ({64: 2.0, 128: 3.0, 256: 0.9}, None),
     ],
 )
-def test_crossing(mechanism_findings, speedups, wanted):
-    assert mechanism_findings.crossing(speedups) == wanted
+def test_crossing(mechanism_findings, speedups, expected):
+    assert mechanism_findings.crossing(speedups) == expected
 
 
 def test_the_speed_page_has_what_was_measured(docs, findings):
@@ -137,8 +137,8 @@ def test_the_summary_is_what_show_reads(findings):
     summary = findings.summary(MECHANISMS.names())
     assert set(_mechanism_facts._ORIGIN) <= set(summary)
     assert set(summary["mechanisms"]) == {"linear", "eager"}
-    for own in summary["mechanisms"].values():
-        assert set(_mechanism_facts._RESULTS) == set(own)
+    for facts in summary["mechanisms"].values():
+        assert set(_mechanism_facts._RESULTS) == set(facts)
     linear = summary["mechanisms"]["linear"]
     assert linear["crossover_tokens"] == 1024
     assert linear["speedup"]["16384"] == 16.0
@@ -153,12 +153,12 @@ def test_the_figure_is_drawn_the_same_each_time(summary_script, findings):
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("uses ``q_k`` and x_i", "uses `q_k` and x\\_i"),
         ("|i - j| <= r", "\\|i - j\\| &lt;= r"),
         ("``a``", "`a`"),
     ],
 )
-def test_docstrings_become_markdown(docs, text, wanted):
-    assert docs["page_parts"].prose(text) == wanted
+def test_docstrings_become_markdown(docs, text, expected):
+    assert docs["page_parts"].prose(text) == expected

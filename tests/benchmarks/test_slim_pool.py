@@ -25,20 +25,20 @@ def answers(folder, right):
     folder.mkdir()
     labels = torch.tensor([0, 1, 0, 1])
     tensors = {"labels": labels}
-    for arm, told in right.items():
-        classes = torch.where(torch.tensor(told), labels, 1 - labels)
+    for arm, is_right in right.items():
+        classes = torch.where(torch.tensor(is_right), labels, 1 - labels)
         tensors[arm] = torch.nn.functional.one_hot(classes, 2).float()
     save_file(tensors, folder / ANSWERS)
     return folder
 
 
 def test_gaps_tell_who_alone_is_right(slim_pool, tmp_path):
-    place = answers(
+    run_dir = answers(
         tmp_path / "a",
         {"dense": [True, True, False, False], "slim": [True, False, True, False]},
     )
-    assert slim_pool.gaps_of(place, "slim").tolist() == [0.0, -1.0, 1.0, 0.0]
-    assert slim_pool.gaps_of(place, "static") is None
+    assert slim_pool.gaps_of(run_dir, "slim").tolist() == [0.0, -1.0, 1.0, 0.0]
+    assert slim_pool.gaps_of(run_dir, "static") is None
 
 
 def test_an_arm_is_pooled_over_the_runs_that_have_it(slim_pool, tmp_path):
@@ -46,8 +46,8 @@ def test_an_arm_is_pooled_over_the_runs_that_have_it(slim_pool, tmp_path):
     one = answers(tmp_path / "one", {"dense": good, "slim": bad, "static": good})
     two = answers(tmp_path / "two", {"dense": good, "slim": good})
     folders = {"a": [one], "b": [two]}
-    found = slim_pool.pooled(folders, "slim")
-    assert (found.value, found.examples, found.runs) == (pytest.approx(-0.25), 8, 2)
+    estimate = slim_pool.pooled(folders, "slim")
+    assert (estimate.value, estimate.examples, estimate.runs) == (pytest.approx(-0.25), 8, 2)
     assert slim_pool.pooled(folders, "static").examples == 4
     assert slim_pool.pooled(folders, "slim int8") is None
     ours, less = slim_pool._beside(folders, "static")
@@ -55,7 +55,7 @@ def test_an_arm_is_pooled_over_the_runs_that_have_it(slim_pool, tmp_path):
     assert less[0] == "slim less static pruned model"
     assert less[6].startswith("-50.00 (")
     compress_file(one / ANSWERS)
-    assert slim_pool.pooled(folders, "slim") == found
+    assert slim_pool.pooled(folders, "slim") == estimate
     assert slim_pool._beside(folders, "slim int8") == []
 
 
@@ -80,28 +80,28 @@ def test_a_run_is_summed_up_by_its_fastest_form(slim_pool):
         record("score_difference", -0.01, "onnxruntime", (-0.04, 0.02)),
         record("speed_up", 9.0, "onnxruntime", (8.0, 10.0), arm="slim int8"),
     ]
-    found = slim_pool.summary_of(records, "slim", 1)
-    assert found["speed_up"] == 2.5
-    assert found["difference"] == -0.01
-    assert found["difference_interval"] == (-0.04, 0.02)
+    summary = slim_pool.summary_of(records, "slim", 1)
+    assert summary["speed_up"] == 2.5
+    assert summary["difference"] == -0.01
+    assert summary["difference_interval"] == (-0.04, 0.02)
     assert slim_pool.summary_of(records, "slim", 8) is None
     # speeds were taken on some of the test split: the loss is that of all of it
     whole = record("whole_difference", -0.003, "", (-0.007, 0.001))
-    found = slim_pool.summary_of([*records, whole], "slim", 1)
-    assert (found["difference"], found["difference_interval"]) == (-0.003, (-0.007, 0.001))
+    summary = slim_pool.summary_of([*records, whole], "slim", 1)
+    assert (summary["difference"], summary["difference_interval"]) == (-0.003, (-0.007, 0.001))
 
 
 def test_recorded_runs_are_pooled_without_running_anything(
     slim_pool, tmp_path, monkeypatch, capsys
 ):
-    place = answers(
+    run_dir = answers(
         tmp_path / "slim-sst2-seed-3-0a1b2c3d-2026-11",
         {"dense": [True, True, True, False], "slim": [True, True, False, False]},
     )
     config = {"study": "slim", "arms": ["slim"], "baseline": "dense"}
-    (place / "config.json").write_text(json.dumps(config))
+    (run_dir / "config.json").write_text(json.dumps(config))
     labels = {"arm": "slim", "engine": "eager", "batch": 1, "metric": "f1"}
-    RecordLog(place / "records.jsonl").append(
+    RecordLog(run_dir / "records.jsonl").append(
         [
             Record("speed_up", 2.0, "", "measured", labels, (1.9, 2.1), 4),
             Record("score_difference", -0.25, "", "measured", labels, (-0.5, 0.0), 4),
@@ -111,10 +111,10 @@ def test_recorded_runs_are_pooled_without_running_anything(
     called = [str(tmp_path), "--tasks", "sst2", "--output", str(output)]
     monkeypatch.setattr("sys.argv", ["slim_pool.py", *called, "--seeds", "3"])
     slim_pool.main()
-    told = capsys.readouterr().out
-    assert "| sst2 | 3 | slim | 2.00 (1.90 to 2.10) | – | -25.00 F1 | -50.00 to +0.00 |" in told
+    printed = capsys.readouterr().out
+    assert "| sst2 | 3 | slim | 2.00 (1.90 to 2.10) | – | -25.00 F1 | -50.00 to +0.00 |" in printed
     total = "| slim | 1 | 4 | 2.00 | – | – | -25.00 | -83.84 | examples alone |"
-    assert total in told
+    assert total in printed
     assert json.loads(output.read_text())["pooled_accuracy"]["slim"]["value"] == -0.25
     monkeypatch.setattr("sys.argv", ["slim_pool.py", *called, "--seeds", "4"])
     with pytest.raises(SystemExit, match="0 runs of sst2 with seed 4"):
@@ -122,13 +122,13 @@ def test_recorded_runs_are_pooled_without_running_anything(
     partial = [*called, "--seeds", "3,4", "--partial"]
     monkeypatch.setattr("sys.argv", ["slim_pool.py", *partial])
     slim_pool.main()
-    assert capsys.readouterr().out == told
-    again = place.rename(tmp_path / "slim-again-sst2-seed-3-0a1b2c3d-2026-11")
+    assert capsys.readouterr().out == printed
+    again = run_dir.rename(tmp_path / "slim-again-sst2-seed-3-0a1b2c3d-2026-11")
     monkeypatch.setattr("sys.argv", ["slim_pool.py", *partial, "--prefix", "slim-again"])
     slim_pool.main()
-    assert capsys.readouterr().out == told
-    place = again.rename(place)
-    (place / ANSWERS).unlink()
+    assert capsys.readouterr().out == printed
+    run_dir = again.rename(run_dir)
+    (run_dir / ANSWERS).unlink()
     monkeypatch.setattr("sys.argv", ["slim_pool.py", *called, "--seeds", "3"])
     with pytest.raises(SystemExit, match=r"has no answers\.safetensors"):
         slim_pool.main()

@@ -59,9 +59,9 @@ def test_a_recorded_plan_is_carried_over_by_shares(forms):
 
 def test_the_committed_runs_can_be_carried_over(forms, shapes):
     for task, records in shapes.committed().items():
-        found = forms.recorded_plan(task, records, forms.SHAPES["bert-base"])
-        assert sum(found.shares) == pytest.approx(1)
-        assert found.plan.layers <= 12
+        recorded = forms.recorded_plan(task, records, forms.SHAPES["bert-base"])
+        assert sum(recorded.shares) == pytest.approx(1)
+        assert recorded.plan.layers <= 12
 
 
 def test_counts_are_the_nearest_that_sum(forms):
@@ -79,22 +79,22 @@ def test_shares_must_fit_the_plan(forms):
 
 
 def test_plans_of_a_shape_cut_what_their_names_say(forms):
-    found = {ours.name: ours.plan for ours in forms.plans(forms.MINILM)}
-    assert found["width 1/2"].heads == (6,) * 6
-    assert found["width 2/3"].neurons == (1024,) * 6
-    assert found["layers 2/3"].layers == 4
-    assert found["tokens 0.5"].heads == (12,) * 6
-    assert found["tokens 0.5"].tokens_kept == 0.5
-    assert found["tokens 0.5"].tokens_after == 2
+    by_name = {ours.name: ours.plan for ours in forms.plans(forms.MINILM)}
+    assert by_name["width 1/2"].heads == (6,) * 6
+    assert by_name["width 2/3"].neurons == (1024,) * 6
+    assert by_name["layers 2/3"].layers == 4
+    assert by_name["tokens 0.5"].heads == (12,) * 6
+    assert by_name["tokens 0.5"].tokens_kept == 0.5
+    assert by_name["tokens 0.5"].tokens_after == 2
 
 
 def test_a_steered_model_lets_inputs_leave_where_they_are_told(forms, tiny, tmp_path):
     plan = Plan((2, 2, 2, 2), (16,) * 4, exits=(2, 3), threshold=forms.THRESHOLD, tokens_kept=0.5)
     ours = forms.Ours("mix", plan, (0.5, 0.25, 0.25))
     model = forms.Forms(tiny, [ours], tmp_path, compiled=False).frozen(ours)
-    told = [0, 2, 1, 1, 2, 0]
+    exits = [0, 2, 1, 1, 2, 0]
     with torch.inference_mode():
-        left = model(**forms.inputs(told, 33, seed=3)).layers
+        left = model(**forms.inputs(exits, 33, seed=3)).layers
     assert left.tolist() == [2, 4, 3, 3, 4, 2]
 
 
@@ -103,8 +103,8 @@ def test_a_form_is_the_mean_over_places_or_one_mixed_batch(forms, shapes):
     assert shapes.parts_of(ours, 1) == [([0], 0.7), ([1], 0.3)]
     assert shapes.parts_of(ours, 4) == [([0, 0, 0, 1], 1.0)]
     samples = {"a": np.array([1.0, 2.0]), "b": np.array([10.0, 20.0])}
-    found = shapes.mixed(samples, {"mix|eager": [("a", 0.7), ("b", 0.3)]})
-    assert found["mix|eager"].tolist() == pytest.approx([3.7, 7.4])
+    mixed_times = shapes.mixed(samples, {"mix|eager": [("a", 0.7), ("b", 0.3)]})
+    assert mixed_times["mix|eager"].tolist() == pytest.approx([3.7, 7.4])
 
 
 def rows(shapes):
@@ -121,28 +121,28 @@ def rows(shapes):
 def test_speed_is_over_the_fastest_dense_form(shapes):
     of = {"shape": "minilm", "batch": 1, "tokens": 128}
     records = shapes.speed_records(rows(shapes), of)
-    found = {(r.name, r.labels.get("arm"), r.labels["engine"]): r for r in records}
-    best = found["speed_up", "width 1/2", "onnxruntime"]
+    by_key = {(r.name, r.labels.get("arm"), r.labels["engine"]): r for r in records}
+    best = by_key["speed_up", "width 1/2", "onnxruntime"]
     assert best.value == pytest.approx(4)
     assert best.labels["over"] == "onnxruntime"
-    low, high = found["speed_up", "width 1/2", "eager"].interval
+    low, high = by_key["speed_up", "width 1/2", "eager"].interval
     assert low < 2 < high
-    assert ("speed_up", "dense", "onnxruntime") not in found
-    assert found["speed_up", "dense", "eager"].value == pytest.approx(0.8)
-    assert found["attention_share", None, "eager"].value == pytest.approx(0.3)
+    assert ("speed_up", "dense", "onnxruntime") not in by_key
+    assert by_key["speed_up", "dense", "eager"].value == pytest.approx(0.8)
+    assert by_key["attention_share", None, "eager"].value == pytest.approx(0.3)
 
 
 def test_an_expected_step_is_the_mean_over_drawn_widths():
     training = importlib.import_module("slim_shape_training")
     times = [InputTimes(np.array([[8.0, 16.0]]), []), InputTimes(np.array([[4.0, 8.0]]), [])]
-    found = training.expected(times, (0.5, 1.5))
-    assert found.times_ms.tolist() == [[5.0, 10.0]]
+    step = training.expected(times, (0.5, 1.5))
+    assert step.times_ms.tolist() == [[5.0, 10.0]]
 
 
 def test_generated_texts_grow_from_batch_to_batch():
     training = importlib.import_module("slim_shape_training")
-    name, found = training.batches(None, 3)
-    lengths = [batch["input_ids"].shape[1] for batch in found]
+    name, text_batches = training.batches(None, 3)
+    lengths = [batch["input_ids"].shape[1] for batch in text_batches]
     assert name == "generated"
     assert lengths == sorted(lengths)
     assert training.GENERATED[0] < lengths[0] < lengths[-1] < training.GENERATED[1]

@@ -83,9 +83,9 @@ def test_all_arms_run_from_the_same_start(gates, tmp_path):
     assert work.steps == 4
     points = list(gates.points_of(work, [0], [0.2]))
     by_arm = {arm: [p for p in points if p.arm == arm] for arm in ("received", "random")}
-    for own in by_arm.values():
-        assert [point.knob for point in own] == list(gates.SHARES)
-        costs = [point.cost_share for point in own]
+    for arm_points in by_arm.values():
+        assert [point.knob for point in arm_points] == list(gates.SHARES)
+        costs = [point.cost_share for point in arm_points]
         assert costs == sorted(costs, reverse=True)
         assert costs[-1] < 0.8 < 0.99 < costs[0] < 1.01
     assert [point.arm for point in points[-2:]] == ["threshold", "skim"]

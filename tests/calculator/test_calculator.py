@@ -54,17 +54,17 @@ def test_rounded_gates_write_the_same_by_both_ways():
     characters = encode(texts)
     gates = (torch.randn(*characters.shape, 3, generator=generator) > 0).float()
     gates[..., 1] *= torch.rand(characters.shape, generator=generator) < 0.3
-    for place, text in enumerate(texts):
-        own = gates[place, : len(text)]
-        rows = rows_of(text, own - 0.5)
-        padded = torch.zeros_like(gates[place])
-        padded[: len(text)] = own
-        tape = write_tape(characters[place][None], padded[None], 12, 12)
+    for number, text in enumerate(texts):
+        text_gates = gates[number, : len(text)]
+        rows = rows_of(text, text_gates - 0.5)
+        padded = torch.zeros_like(gates[number])
+        padded[: len(text)] = text_gates
+        tape = write_tape(characters[number][None], padded[None], 12, 12)
         for index, (symbols, switch) in enumerate(rows):
-            found = tape.rows[0, index].argmax(-1).tolist()
-            assert found == symbols + [BLANK] * (12 - len(symbols))
+            symbols_read = tape.rows[0, index].argmax(-1).tolist()
+            assert symbols_read == symbols + [BLANK] * (12 - len(symbols))
             assert tape.switches[0, index] == switch
-        assert len(rows) == 1 + int(own[:, 1].sum())
+        assert len(rows) == 1 + int(text_gates[:, 1].sum())
 
 
 @pytest.mark.parametrize("lesson", [ADDER, SIZER, WRITER], ids=["adder", "sizer", "writer"])
@@ -72,15 +72,17 @@ def test_lessons_are_laid_out_alike_at_every_width(lesson):
     import numpy as np
 
     keys = lesson.draw(np.random.default_rng(0), 50)
-    cells, wanted = lesson.lay_out(keys, lesson.widths[0])
+    cells, targets = lesson.lay_out(keys, lesson.widths[0])
     wider, more = lesson.lay_out(keys, lesson.widths[0] + 2)
-    assert cells.shape[:2] == wanted.shape == (50, lesson.widths[0])
-    assert torch.equal(wanted[:, :-1], more[:, : wanted.shape[1] - 1])
+    assert cells.shape[:2] == targets.shape == (50, lesson.widths[0])
+    assert torch.equal(targets[:, :-1], more[:, : targets.shape[1] - 1])
     assert wider.shape[2] == cells.shape[2]
 
 
 def test_totals_of_a_sum_stay_after_its_last_number():
-    one = next(each for each in draw_sums(random.Random(0), 50) if each.expression.operators)
+    one = next(
+        example for example in draw_sums(random.Random(0), 50) if example.expression.operators
+    )
     totals = one.totals(6)
     assert len(totals) == 7
     assert totals[0] == 0
@@ -90,27 +92,29 @@ def test_totals_of_a_sum_stay_after_its_last_number():
 def test_the_scanner_learns_from_no_sum_of_a_test_set():
     tested = held_out_sums()
     assert {*published()["in"], *published()["out"], *published()["long"]} <= tested
-    drawn = [each.expression for each in draw_sums(random.Random("scanner 0"), 3000)]
-    kept = [each.expression for each in draw_sums(random.Random("scanner 0"), 3000, tested)]
+    drawn = [example.expression for example in draw_sums(random.Random("scanner 0"), 3000)]
+    untested = [
+        example.expression for example in draw_sums(random.Random("scanner 0"), 3000, tested)
+    ]
     assert tested & set(drawn)
-    assert not tested & set(kept)
+    assert not tested & set(untested)
 
 
 def test_spacing_never_changes_what_a_text_says():
     chance = random.Random(1)
-    for each in draw_many(200, (1, 6), 4, seed=3):
-        assert parse(written(each, chance)).value == each.value
-        assert parse(freely_spaced(each, chance, 30)).value == each.value
+    for expression in draw_many(200, (1, 6), 4, seed=3):
+        assert parse(written(expression, chance)).value == expression.value
+        assert parse(freely_spaced(expression, chance, 30)).value == expression.value
 
 
 def test_free_spacing_fills_every_gap_and_training_draws_it():
     chance, sums = random.Random(2), draw_many(300, (2, 4), 3, seed=4)
-    texts = [freely_spaced(each, chance) for each in sums]
+    texts = [freely_spaced(expression, chance) for expression in sums]
     runs = {len(run) for text in texts for run in re.findall(" +", text)}
     assert runs == set(range(1, MOST_SPACES + 1))
     for gap in (r"^ ", r" $", r"\d [-+]", r"[-+] \d", r"- +-", r"^ *- +\d", r"\d[-+]-\d"):
         assert any(re.search(gap, text) for text in texts), gap
-    drawn = [each.text for each in draw_sums(chance, 400)]
+    drawn = [example.text for example in draw_sums(chance, 400)]
     assert 0.3 < sum("  " in text for text in drawn) / len(drawn) < 0.6
 
 
@@ -151,14 +155,19 @@ def test_unusual_spacing_and_zeros(shipped, text):
 def test_any_spacing_is_read(shipped):
     chance, sums = random.Random(6), draw_many(40, (1, 12), 6, seed=12)
     sums += draw_many(6, (30, 40), 3, seed=13) + draw_many(6, (3, 4), 30, seed=14)
-    texts = {freely_spaced(each, chance): str(each.value) for each in sums}
+    texts = {freely_spaced(expression, chance): str(expression.value) for expression in sums}
     for count in range(MOST_SPACES + 1):
-        for each in (sums[count], parse("-12 - -345 + 6 - 78"), parse("-9"), parse("0 + -999")):
-            close = each.text.replace(" ", "")
+        for expression in (
+            sums[count],
+            parse("-12 - -345 + 6 - 78"),
+            parse("-9"),
+            parse("0 + -999"),
+        ):
+            close = expression.text.replace(" ", "")
             gap = " " * count
-            texts[re.sub(r"([-+])", rf"{gap}\1{gap}", f"{gap}{close}{gap}")] = str(each.value)
-            texts[re.sub(r"([-+])", rf"\1{gap}", close)] = str(each.value)
-            texts[re.sub(r"([-+])", rf"{gap}\1", close) + gap] = str(each.value)
+            texts[re.sub(r"([-+])", rf"{gap}\1{gap}", f"{gap}{close}{gap}")] = str(expression.value)
+            texts[re.sub(r"([-+])", rf"\1{gap}", close)] = str(expression.value)
+            texts[re.sub(r"([-+])", rf"{gap}\1", close) + gap] = str(expression.value)
     answers = shipped.answer(list(texts))
     assert [answer.text for answer in answers] == list(texts.values())
     assert min(answer.confidence for answer in answers) > 0.5
@@ -167,7 +176,7 @@ def test_any_spacing_is_read(shipped):
 def test_confidence_is_low_where_a_disturbed_scanner_reads_wrongly():
     """The shipped scanner makes no mistakes on such sums, so that its weights are disturbed."""
     chance, sums = random.Random(7), draw_many(25, (1, 8), 5, seed=15)
-    texts = [freely_spaced(each, chance) for each in sums]
+    texts = [freely_spaced(expression, chance) for expression in sums]
     confidence: dict[bool, list[float]] = {True: [], False: []}
     for seed in range(4):
         network = Calculator.load(SHIPPED)
@@ -175,8 +184,8 @@ def test_confidence_is_low_where_a_disturbed_scanner_reads_wrongly():
         with torch.no_grad():
             for weight in network.scanner.parameters():
                 weight += weight.std() * torch.randn(weight.shape, generator=generator)
-        for each, answer in zip(sums, network.answer(texts), strict=True):
-            confidence[answer.text == str(each.value)].append(answer.confidence)
+        for expression, answer in zip(sums, network.answer(texts), strict=True):
+            confidence[answer.text == str(expression.value)].append(answer.confidence)
     right, wrong = (torch.tensor(confidence[key]) for key in (True, False))
     assert min(len(right), len(wrong)) >= 10
     area = (right[:, None] > wrong).float().mean() + (right[:, None] == wrong).float().mean() / 2
@@ -235,7 +244,10 @@ def test_the_shipped_network_is_small_and_right(shipped):
         (40, 40, 5),
     ):
         sums = draw_many(count, (operands, operands), digits, seed=11, exact_digits=True)
-        for texts in ([each.text for each in sums], [written(each, chance) for each in sums]):
+        for texts in (
+            [expression.text for expression in sums],
+            [written(expression, chance) for expression in sums],
+        ):
             answers = shipped.answer(texts)
             right = sum(a.text == str(e.value) for a, e in zip(answers, sums, strict=True))
             assert right >= 0.98 * count, (operands, digits)
@@ -244,20 +256,20 @@ def test_the_shipped_network_is_small_and_right(shipped):
 @pytest.mark.parametrize("name", ["in", "out", "long"])
 def test_the_shipped_network_on_the_published_sets(shipped, name):
     sums = published()[name]
-    answers = shipped.answer([each.text for each in sums])
+    answers = shipped.answer([expression.text for expression in sums])
     wrong = [
-        each.text
-        for each, answer in zip(sums, answers, strict=True)
-        if answer.text != str(each.value)
+        expression.text
+        for expression, answer in zip(sums, answers, strict=True)
+        if answer.text != str(expression.value)
     ]
     assert len(wrong) <= len(sums) // 100, wrong[:5]
 
 
 def test_an_answer_does_not_depend_on_its_neighbours(shipped):
     sums = draw_many(40, (1, 12), 9, seed=2)
-    together = shipped.answer([each.text for each in sums])
-    for each, answer in zip(sums, together, strict=True):
-        alone = shipped.answer([each.text])[0]
+    together = shipped.answer([expression.text for expression in sums])
+    for expression, answer in zip(sums, together, strict=True):
+        alone = shipped.answer([expression.text])[0]
         assert alone.text == answer.text
         assert alone.rows == answer.rows
         assert alone.totals == answer.totals
@@ -268,8 +280,8 @@ def test_an_answer_does_not_depend_on_its_neighbours(shipped):
 def test_saved_and_opened_again(shipped, tmp_path):
     shipped.save(tmp_path / "own.safetensors", seed=3)
     again = Calculator.load(tmp_path / "own.safetensors")
-    assert [each.text for each in again.answer(["3 - 4"])] == ["-1"]
-    assert [each.name for each in tmp_path.iterdir()] == ["own.safetensors"]
+    assert [answer.text for answer in again.answer(["3 - 4"])] == ["-1"]
+    assert [path.name for path in tmp_path.iterdir()] == ["own.safetensors"]
 
 
 @pytest.mark.parametrize("content", [b"", b"no weights", b"\x08\x00\x00\x00\x00\x00\x00\x00{}"])
@@ -297,11 +309,11 @@ def test_foreign_files_are_refused(tmp_path, content):
         (["\N{ARABIC-INDIC DIGIT THREE} + 1"], "not '\N{ARABIC-INDIC DIGIT THREE}'"),
         (["\N{FULLWIDTH DIGIT ONE}+1"], "not '\N{FULLWIDTH DIGIT ONE}'"),
         (["1 \N{MINUS SIGN} 1"], "not '\N{MINUS SIGN}'"),
-        (["1" * 100_000], "up to 20,000 characters, got 100,000"),
+        (["1" * 100_000], "up to 20,000 characters; got 100,000"),
         (["1" + " " * 100_000], "up to 20,000 characters"),
-        (["1" * 5_000], "up to 4,000 digits, got one of 5,000"),
+        (["1" * 5_000], "up to 4,000 digits; got one of 5,000"),
         (["9" * 400 + "+1" * 400], "product is above 100,000"),
-        ("1+1", "a list of texts, got the text "),
+        ("1+1", "a list of texts; got the text "),
     ],
 )
 def test_what_cannot_be_read_is_refused(shipped, texts, message):
@@ -314,11 +326,11 @@ def test_what_cannot_be_read_is_refused(shipped, texts, message):
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ([None], "reads texts, got one NoneType"),
-        (["1", 2], "reads texts, got one int"),
-        ([b"1"], "reads texts, got one bytes"),
-        (None, "a list of texts, got one NoneType"),
-        (3, "a list of texts, got one int"),
+        ([None], "reads texts; got one NoneType"),
+        (["1", 2], "reads texts; got one int"),
+        ([b"1"], "reads texts; got one bytes"),
+        (None, "a list of texts; got one NoneType"),
+        (3, "a list of texts; got one int"),
     ],
 )
 def test_what_is_no_text_is_refused(texts, message):
@@ -354,21 +366,21 @@ def test_training_follows_its_seed_and_leaves_generators_alone():
     first = train_calculator(1, SHORT)
     assert torch.equal(torch.rand(1), expected)
     second, other = train_calculator(1, SHORT), train_calculator(2, SHORT)
-    weights = [each.network.state_dict() for each in (first, second, other)]
+    weights = [trained.network.state_dict() for trained in (first, second, other)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     assert not all(torch.equal(weights[0][name], weights[2][name]) for name in weights[0])
     assert first.process_s.keys() == {"adder", "sizer", "writer", "scanner"}
 
 
 def test_a_scanner_alone_is_trained_through_the_parts_of_another(shipped):
-    told: list[str] = []
+    messages: list[str] = []
     trained = train_calculator(
-        3, SHORT, through=shipped, on_progress=lambda share, text: told.append(text)
+        3, SHORT, through=shipped, on_progress=lambda share, text: messages.append(text)
     )
     known, weights = shipped.state_dict(), trained.network.state_dict()
     changed = {name.partition(".")[0] for name in known if not known[name].equal(weights[name])}
     assert changed == set(trained.process_s) == {"scanner"}
-    assert all(text.startswith("scanner") for text in told)
+    assert all(text.startswith("scanner") for text in messages)
     assert not any(p.requires_grad is False for p in trained.network.parameters())
 
 
@@ -406,10 +418,10 @@ def test_what_has_learned_is_told_from_what_has_not(shipped):
 
 
 def test_training_tells_its_progress():
-    told: list[float] = []
-    train_calculator(0, SHORT, on_progress=lambda share, text: told.append(share))
-    assert told == sorted(told)
-    assert told[-1] == 1
+    shares: list[float] = []
+    train_calculator(0, SHORT, on_progress=lambda share, text: shares.append(share))
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
 
 
 @pytest.mark.parametrize("name", ["adder_steps", "batch"])

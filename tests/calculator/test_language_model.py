@@ -48,8 +48,8 @@ def tiny():
     ],
 )
 def test_replies(text, kind, value):
-    found = parse_reply(text)
-    assert (found.kind, found.value) == (kind, value)
+    parsed = parse_reply(text)
+    assert (parsed.kind, parsed.value) == (kind, value)
 
 
 def test_the_tokenizer_has_a_token_for_every_character(tiny):
@@ -70,35 +70,35 @@ def test_a_chat_template_is_used_where_there_is_one(tiny):
 def test_the_loss_is_of_the_answer_alone(tiny):
     _, tokenizer = tiny
     row = language_model._row(tokenizer, parse("1 + 1"), LanguageRecipe())
-    told = [each for each in row["labels"] if each != language_model.IGNORED]
-    assert tokenizer.decode(told[:-1]) == "2.0"
-    assert told[-1] == tokenizer.eos_token_id
+    learned_ids = [token for token in row["labels"] if token != language_model.IGNORED]
+    assert tokenizer.decode(learned_ids[:-1]) == "2.0"
+    assert learned_ids[-1] == tokenizer.eos_token_id
     whole = language_model._row(tokenizer, parse("1 + 1"), LanguageRecipe(answers="integer"))
     assert len(whole["labels"]) == len(row["labels"]) - 2
 
 
 def test_replies_do_not_hang_on_their_batch(tiny):
     model, tokenizer = tiny
-    asked = [parse("1 + 1"), parse("-3 - -4 + 5 - -5"), parse("2 - 7")]
-    together = reply(model, tokenizer, asked)
-    alone = [reply(model, tokenizer, [each])[0] for each in asked]
-    assert [each.text for each in together] == [each.text for each in alone]
+    sums = [parse("1 + 1"), parse("-3 - -4 + 5 - -5"), parse("2 - 7")]
+    together = reply(model, tokenizer, sums)
+    alone = [reply(model, tokenizer, [expression])[0] for expression in sums]
+    assert [answer.text for answer in together] == [answer.text for answer in alone]
 
 
 def test_teacher_forcing_against_one_token_after_the_other(tiny):
     model, tokenizer = tiny
-    recipe, asked = LanguageRecipe(), SUMS[:5]
-    found = score(model, tokenizer, asked, recipe)
+    recipe, sums = LanguageRecipe(), SUMS[:5]
+    scored = score(model, tokenizer, sums, recipe)
     hits = total = 0
-    for each in asked:
-        row = language_model._row(tokenizer, each, recipe)
-        for place, label in enumerate(row["labels"]):
+    for expression in sums:
+        row = language_model._row(tokenizer, expression, recipe)
+        for position, label in enumerate(row["labels"]):
             if label != language_model.IGNORED:
                 with torch.no_grad():
-                    logits = model(torch.tensor([row["input_ids"][:place]])).logits
+                    logits = model(torch.tensor([row["input_ids"][:position]])).logits
                 hits, total = hits + int(logits[0, -1].argmax() == label), total + 1
-    assert found.tokens == pytest.approx(hits / total)
-    assert found.whole_answers <= found.tokens
+    assert scored.tokens == pytest.approx(hits / total)
+    assert scored.whole_answers <= scored.tokens
 
 
 @pytest.mark.parametrize("rank", [0, 4])
@@ -110,9 +110,9 @@ def test_tuning_from_end_to_end(tiny, rank, tmp_path):
     before = torch.get_rng_state()
     tuned, scores = tune(model, tokenizer, SUMS[:64], SUMS[64:90], recipe, tmp_path)
     assert torch.equal(before, torch.get_rng_state())
-    assert [each.epoch for each in scores] == [0, 1, 2]
+    assert [epoch_score.epoch for epoch_score in scores] == [0, 1, 2]
     assert scores[-1].tokens > scores[0].tokens
-    trained = [name for name, each in tuned.named_parameters() if each.requires_grad]
+    trained = [name for name, parameter in tuned.named_parameters() if parameter.requires_grad]
     assert all("lora" in name for name in trained) == bool(rank)
     assert len(reply(tuned, tokenizer, SUMS[:3])) == 3
 
@@ -139,7 +139,7 @@ def test_a_torn_checkpoint_is_passed_over(tiny, tmp_path):
     model, tokenizer = tiny
     recipe = LanguageRecipe(epochs=2, batch_size=16, accumulation=1, rank=0, watched=2)
     tune(model, tokenizer, SUMS[:32], SUMS[32:40], recipe, tmp_path)
-    older, newest = sorted(tmp_path.glob("checkpoint-*"), key=lambda each: int(each.name[11:]))
+    older, newest = sorted(tmp_path.glob("checkpoint-*"), key=lambda path: int(path.name[11:]))
     assert language_model.last_sound(tmp_path) == newest
     weights = newest / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:50])

@@ -33,8 +33,8 @@ def test_an_accumulator_learns_the_task_and_another_seed_is_another_training(tmp
     assert result.metric == "minus squared error"
     assert result.validation_loss == -result.validation_score < 1e-2
     exact = load_task("arithmetic", sets="corrected", inputs="values").split("out+long")
-    found = model(exact.inputs).logits[:, 0]
-    assert (found - exact.labels).abs().max() < 0.5
+    predictions = model(exact.inputs).logits[:, 0]
+    assert (predictions - exact.labels).abs().max() < 0.5
     short = replace(recipe, epochs=1)
     first, again, other = (
         fit_predictor("accumulator", {}, replace(short, seed=seed), tmp_path / name)[0]
@@ -61,8 +61,8 @@ def test_the_losses_against_their_formulas():
     torch.testing.assert_close(squared, error.square().mean())
     baseline = {"mean": 2.0, "relative": 0.5}
     relative = (error / batch["labels"].abs().clamp(min=1)).mean()
-    wanted = ((1 + error.mean() / 2).log() + (1 + relative / 0.5).log()) / 2
-    torch.testing.assert_close(ValueLoss("benchmark", baseline)(model, batch, 0), wanted)
+    expected = ((1 + error.mean() / 2).log() + (1 + relative / 0.5).log()) / 2
+    torch.testing.assert_close(ValueLoss("benchmark", baseline)(model, batch, 0), expected)
     with pytest.raises(UsageError, match="needs a baseline's errors"):
         ValueLoss("benchmark")
     with pytest.raises(UsageError, match="did you mean 'squared'"):
@@ -108,23 +108,23 @@ def test_other_optimisers_train(optimizer, tmp_path):
 
 
 def test_a_search_goes_on_where_it_ended(tmp_path):
-    told = []
+    messages = []
     first = search.search_predictor("feed_forward", 1, tmp_path, epochs=1)
-    found = search.search_predictor(
-        "feed_forward", 2, tmp_path, epochs=1, on_progress=lambda share, text: told.append(text)
+    second = search.search_predictor(
+        "feed_forward", 2, tmp_path, epochs=1, on_progress=lambda share, text: messages.append(text)
     )
-    assert (first.trials, found.trials) == (1, 2)
-    assert found.loss <= first.loss
-    assert told == ["trial 2 of 2", "done"]
-    assert search.search_predictor("feed_forward", 2, tmp_path, epochs=1) == found
-    model = build_predictor("feed_forward", **found.options)
+    assert (first.trials, second.trials) == (1, 2)
+    assert second.loss <= first.loss
+    assert messages == ["trial 2 of 2", "done"]
+    assert search.search_predictor("feed_forward", 2, tmp_path, epochs=1) == second
+    model = build_predictor("feed_forward", **second.options)
     assert model(as_values([])).logits.shape == (0, 1)
     assert not list(tmp_path.glob(".trial-*"))
-    kept = optuna.load_study(
+    study = optuna.load_study(
         study_name="feed_forward, 1 epochs, seed 0", storage=f"sqlite:///{tmp_path / search.FILE}"
     )
-    assert len(kept.trials) == 2
-    assert kept.trials[0].params != kept.trials[1].params
+    assert len(study.trials) == 2
+    assert study.trials[0].params != study.trials[1].params
 
 
 def test_a_search_does_not_touch_a_strangers_folder(tmp_path):
@@ -143,8 +143,8 @@ def test_two_searches_do_not_meet(tmp_path):
 
 
 def test_a_trial_that_was_cut_off_is_done_again(tmp_path):
-    kept = search._open("feed_forward", tmp_path, 1, 0)
-    kept.ask()
+    study = search._open("feed_forward", tmp_path, 1, 0)
+    study.ask()
     assert search.search_predictor("feed_forward", 1, tmp_path, epochs=1).trials == 1
 
 

@@ -42,7 +42,7 @@ def running(speaking):
             thread.join()
 
 
-def asked(port, path, host=None, method="GET", **more):
+def request(port, path, host=None, method="GET", **more):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request(method, path, headers={"Host": host or f"127.0.0.1:{port}", **more})
     reply = connection.getresponse()
@@ -50,28 +50,28 @@ def asked(port, path, host=None, method="GET", **more):
 
 
 def test_everyone_answers_in_range(speaking):
-    found = answers("3 - -2 + 4", speaking)
-    assert found["exact"] == "9"
-    assert [each["name"] for each in found["answers"]] == [
+    reply = answers("3 - -2 + 4", speaking)
+    assert reply["exact"] == "9"
+    assert [answer["name"] for answer in reply["answers"]] == [
         "calculator",
         "FNN2",
         "LSTM with attention",
         "transformer4",
     ]
-    assert all(each["right"] for each in found["answers"])
-    assert found["answers"][0]["answer"] == "9"
+    assert all(answer["right"] for answer in reply["answers"])
+    assert reply["answers"][0]["answer"] == "9"
 
 
 def test_long_and_large_sums_are_the_calculators_alone(speaking):
-    found = answers(" + ".join(["999"] * 9), speaking)["answers"]
-    assert found[0]["answer"] == "8991"
-    assert [each["error"] for each in found[1:]] == ["has no room for so many numbers"] * 3
+    replies = answers(" + ".join(["999"] * 9), speaking)["answers"]
+    assert replies[0]["answer"] == "8991"
+    assert [answer["error"] for answer in replies[1:]] == ["has no room for so many numbers"] * 3
     for digits in (20, 38, 39, 50, 400):
         large = answers("1" * digits + " + 1", speaking)["answers"]
         assert (large[0]["answer"], large[0]["right"]) == ("1" * (digits - 1) + "2", True)
-        assert not any(each.get("right") for each in large[1:])
+        assert not any(answer.get("right") for answer in large[1:])
         assert json.dumps(large, allow_nan=False)
-        assert all("not finite" not in each.get("error", "") for each in large)
+        assert all("not finite" not in answer.get("error", "") for answer in large)
     assert "too large to be read as a value" in large[1]["error"]
 
 
@@ -85,7 +85,7 @@ def test_networks_are_given_the_sum_as_it_was_typed(speaking):
     assert '"/api/answers?sum=" + encodeURIComponent(text)' in script
     with running(speaking) as port:
         typed = quote("29+  407-  -18 ")
-        reply = json.loads(asked(port, f"/api/answers?sum={typed}")[2])["answers"]
+        reply = json.loads(request(port, f"/api/answers?sum={typed}")[2])["answers"]
     expected = Calculator.load(SHIPPED).answer(["29+  407-  -18 "])[0]
     assert (reply[0]["answer"], reply[0]["confidence"]) == (expected.text, expected.confidence)
     assert "error" not in reply[1]
@@ -94,16 +94,16 @@ def test_networks_are_given_the_sum_as_it_was_typed(speaking):
 def test_a_wrong_last_digit_of_a_long_number_is_wrong(speaking):
     said = Said("99999999999999999999", 99999999999999999999)
     voice = Voice("one off", 1, "characters", lambda text: said)
-    found = answers("99999999999999999998", [voice])["answers"][0]
-    assert (found["right"], found["off"]) == (False, "1")
+    reply = answers("99999999999999999998", [voice])["answers"][0]
+    assert (reply["right"], reply["off"]) == (False, "1")
     near = Voice("near", 1, "values", lambda text: Said("2.50", 2.4951))
     assert answers("2", [near])["answers"][0]["right"]
 
 
 def test_predictors_that_come_along_have_the_printed_sizes():
     sizes = {
-        each.name: sum(p.numel() for p in load_predictor(each).parameters() if p.requires_grad)
-        for each in TRAINED.iterdir()
+        folder.name: sum(p.numel() for p in load_predictor(folder).parameters() if p.requires_grad)
+        for folder in TRAINED.iterdir()
     }
     assert sizes == {"FNN2": 6211, "LSTM-with-attention": 6511, "transformer4": 38209}
 
@@ -111,13 +111,13 @@ def test_predictors_that_come_along_have_the_printed_sizes():
 def test_files_answers_and_lessons_are_served(speaking):
     with running(speaking) as port:
         for path, kind in (("/", "html"), ("/page.css", "css"), ("/page.js", "javascript")):
-            status, headers, text = asked(port, path)
+            status, headers, text = request(port, path)
             assert (status, kind in headers["Content-Type"]) == (200, True)
             assert text == (PAGE / (path[1:] or "index.html")).read_text()
             assert "default-src 'self'" in headers["Content-Security-Policy"]
-        status, _, text = asked(port, "/api/answers?sum=" + quote("1 + 1"))
+        status, _, text = request(port, "/api/answers?sum=" + quote("1 + 1"))
         assert json.loads(text)["exact"] == "2"
-        lesson = json.loads(asked(port, "/api/two-weights")[2])
+        lesson = json.loads(request(port, "/api/two-weights")[2])
         assert set(lesson) == {"texts", "features", "values"}
 
 
@@ -132,20 +132,20 @@ def test_files_answers_and_lessons_are_served(speaking):
 )
 def test_what_is_no_sum_gets_a_line(speaking, text, message):
     with running(speaking) as port:
-        status, _, content = asked(port, "/api/answers?sum=" + quote(text))
+        status, _, content = request(port, "/api/answers?sum=" + quote(text))
     assert status == 200
     assert message in json.loads(content)["error"]
 
 
 def test_nobody_else_is_served(speaking):
     with running(speaking) as port:
-        assert asked(port, "/", host="evil.example")[0] == 403
-        assert asked(port, "/", host=f"localhost:{port}")[0] == 200
-        assert asked(port, "/../web.py")[0] == 404
-        assert asked(port, "/api/answers?sum=1", **{"Sec-Fetch-Site": "cross-site"})[0] == 403
-        assert asked(port, "/api/answers?sum=" + "1" * 2000)[0] == 414
-        assert asked(port, "/api/nothing")[0] == 404
-        assert asked(port, "/", method="POST")[0] == 501
+        assert request(port, "/", host="evil.example")[0] == 403
+        assert request(port, "/", host=f"localhost:{port}")[0] == 200
+        assert request(port, "/../web.py")[0] == 404
+        assert request(port, "/api/answers?sum=1", **{"Sec-Fetch-Site": "cross-site"})[0] == 403
+        assert request(port, "/api/answers?sum=" + "1" * 2000)[0] == 414
+        assert request(port, "/api/nothing")[0] == 404
+        assert request(port, "/", method="POST")[0] == 501
         with pytest.raises(UsageError, match=f"port {port} is not available"):
             serve(speaking, port)
 
@@ -164,24 +164,24 @@ def test_the_page_needs_nothing_from_elsewhere():
 
 
 def test_the_two_weights_see_what_the_network_sees():
-    found = two_weights()
-    features = torch.tensor(found["features"], dtype=torch.float64)
+    lesson = two_weights()
+    features = torch.tensor(lesson["features"], dtype=torch.float64)
     right = features @ torch.tensor([-1.0, 2.0], dtype=torch.float64)
-    assert torch.equal(right, torch.tensor(found["values"], dtype=torch.float64))
+    assert torch.equal(right, torch.tensor(lesson["values"], dtype=torch.float64))
 
 
 def test_the_small_network_learns_before_ones_eyes():
-    found = small_network()
-    assert len(found["answers"]) == len(found["losses"]) == EPOCHS + 1
-    assert all(len(each) == SHOWN for each in found["answers"])
-    assert found["losses"][-1] < 0.2 < found["losses"][0]
+    lesson = small_network()
+    assert len(lesson["answers"]) == len(lesson["losses"]) == EPOCHS + 1
+    assert all(len(guesses) == SHOWN for guesses in lesson["answers"])
+    assert lesson["losses"][-1] < 0.2 < lesson["losses"][0]
 
 
 def test_a_folder_of_predictors_may_be_named(tmp_path):
     with quiet():
         build_predictor("gated_sum").save_pretrained(tmp_path / "two-weights")
     calculator = Calculator.load(SHIPPED)
-    assert [each.name for each in voices(calculator, tmp_path)] == ["calculator", "two weights"]
+    assert [voice.name for voice in voices(calculator, tmp_path)] == ["calculator", "two weights"]
     with pytest.raises(UsageError, match="holds no folders of predictors"):
         voices(calculator, tmp_path / "two-weights")
 
@@ -204,4 +204,4 @@ def test_the_page_in_a_browser(speaking):
 
 def test_an_address_that_is_none_is_answered(speaking):
     with running(speaking) as port:
-        assert asked(port, "http://[/")[0] == 400
+        assert request(port, "http://[/")[0] == 400

@@ -26,12 +26,12 @@ def test_the_recommendation_comes_first(command, bert, tmp_path):
 
 
 def test_json_is_one_object(command, bert):
-    found = command("advise", bert, *ALONE, "--json").json
-    assert next(iter(found)) == "recommendation"
-    assert found["tokens"] == 16
-    assert found["threads"] == 1
-    assert found["padding"] is None
-    assert [each["name"] for each in found["mechanisms"]] == ["linear"]
+    advice = command("advise", bert, *ALONE, "--json").json
+    assert next(iter(advice)) == "recommendation"
+    assert advice["tokens"] == 16
+    assert advice["threads"] == 1
+    assert advice["padding"] is None
+    assert [mechanism["name"] for mechanism in advice["mechanisms"]] == ["linear"]
 
 
 @pytest.mark.parametrize(

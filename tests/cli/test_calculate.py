@@ -112,7 +112,7 @@ def test_a_network_that_cannot_be_proven_fails(command, tmp_path):
         (("",), "a number is missing at the end"),
         (("   ",), "a number is missing at the end"),
         (("1 2",), "two numbers without an operator"),
-        (("1" * 100_000,), "up to 20,000 characters, got 100,000"),
+        (("1" * 100_000,), "up to 20,000 characters; got 100,000"),
         (("\N{FULLWIDTH DIGIT ONE}" * 15_000,), "is no number"),
         (("\N{ARABIC-INDIC DIGIT THREE} + 1",), "is no number"),
         (("1\u200b+1",), "is no number"),
@@ -162,10 +162,10 @@ def test_a_predictor_by_its_folder(command):
     assert line.startswith("9.")
     assert line.endswith("(right)")
     assert len(explained) == 4
-    assert all("attention" in each for each in explained[1:])
-    found = command("calculate", "1 + 1", "--json", "--model", TRAINED / "FNN2").json
-    assert found["confidence"] is None
-    assert abs(float(found["prediction"]) - 2) < 0.5
+    assert all("attention" in line for line in explained[1:])
+    result = command("calculate", "1 + 1", "--json", "--model", TRAINED / "FNN2").json
+    assert result["confidence"] is None
+    assert abs(float(result["prediction"]) - 2) < 0.5
 
 
 def test_a_predictor_has_room_for_eight_numbers(command):
@@ -184,8 +184,8 @@ def test_a_page_for_a_foreign_folder(command, tmp_path):
 
 def test_a_search_of_one_trial(command, tmp_path):
     given = ("search", "feed_forward", "--trials", "1", "--epochs", "1", "--output-dir", tmp_path)
-    found = command(*given, "--json").json
-    assert (found["predictor"], found["trials"]) == ("feed_forward", 1)
+    result = command(*given, "--json").json
+    assert (result["predictor"], result["trials"]) == ("feed_forward", 1)
     assert "best of 1" in command(*given).out
     assert command("search", "gruu", "--trials", "1", "--output-dir", tmp_path).code == 2
 
@@ -225,11 +225,13 @@ def test_a_predictor_that_is_not_finite_is_refused(command, tmp_path):
 
     from sparing.calculator.web import TRAINED
 
-    place = tmp_path / "spoilt"
-    shutil.copytree(TRAINED / "FNN2", place)
-    weights = {name: value * float("nan") for name, value in load_file(place / FILE).items()}
-    save_file(weights, place / FILE, {"format": "pt"})
-    ended = command("calculate", "1 + 1", "--model", place)
+    predictor_dir = tmp_path / "spoilt"
+    shutil.copytree(TRAINED / "FNN2", predictor_dir)
+    weights = {
+        name: value * float("nan") for name, value in load_file(predictor_dir / FILE).items()
+    }
+    save_file(weights, predictor_dir / FILE, {"format": "pt"})
+    ended = command("calculate", "1 + 1", "--model", predictor_dir)
     assert (ended.code, "weights are not finite" in ended.err) == (1, True)
 
 
@@ -242,6 +244,6 @@ def test_a_line_that_is_no_text_is_no_sum(command, monkeypatch):
         assert ended.code == 2
         assert all(line.isprintable() for line in ended.out.splitlines())
         if "--json" in given:
-            found = lines(ended)
-            assert [line.get("exact") for line in found] == ["2", None, "4", None, None]
-            assert all("is no number" in found[place]["error"] for place in (1, 3, 4))
+            replies = lines(ended)
+            assert [line.get("exact") for line in replies] == ["2", None, "4", None, None]
+            assert all("is no number" in replies[index]["error"] for index in (1, 3, 4))

@@ -71,10 +71,10 @@ def test_a_finished_run_is_not_repeated(command, compared):
     assert shown.code == 0
     assert "The page:" in shown.out
     assert "window: accuracy less dense" in shown.out
-    found = command(*SMALL_COMPARE, "--output-dir", folder, "--json").json
-    assert found["answer"] in " ".join(shown.out.split())
-    assert (found["folder"], found["page"]) == (str(folder), str(folder / "report.html"))
-    answer, page = found["answer"].split(":")[0], (folder / "report.md").read_text()
+    outcome = command(*SMALL_COMPARE, "--output-dir", folder, "--json").json
+    assert outcome["answer"] in " ".join(shown.out.split())
+    assert (outcome["folder"], outcome["page"]) == (str(folder), str(folder / "report.html"))
+    answer, page = outcome["answer"].split(":")[0], (folder / "report.md").read_text()
     assert answer in page
     assert "subset False" not in page
     assert "data: as published" in page
@@ -247,8 +247,8 @@ def test_killed_without_warning_it_goes_on_and_repeats_nothing(command, tmp_path
 
 
 def _marks(folder):
-    place = folder / "records.jsonl"
-    lines = place.read_text().splitlines() if place.exists() else []
+    records_path = folder / "records.jsonl"
+    lines = records_path.read_text().splitlines() if records_path.exists() else []
     return [line for line in lines if line.startswith('{"name": "cell"')]
 
 

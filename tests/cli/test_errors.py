@@ -67,7 +67,7 @@ def test_an_unknown_name_gets_the_nearest(command, tmp_path, arguments, words):
         ([*LINFORMER, "--set", "sizes.heads=5"], "5 heads do not divide the width 32"),
         (["train", "digits", "--model", "bert"], "bert reads tokens, but task digits gives images"),
         (["train", "digits", "--set", "task_options.patch_size=3"], "must be 1, 2, 4 or 8"),
-        (["train", "digits", "--epochs", "-1"], "epochs must be at least 1, got -1"),
+        (["train", "digits", "--epochs", "-1"], "epochs must be at least 1; got -1"),
         (["train", "digits", "--epochs", "many"], "Invalid value for '--epochs'"),
         (["train", "digits", "--seeds", "0"], "--seeds takes a number of seeds"),
         (["train", "digits", "--seeds", "a,b"], "--seeds takes whole numbers"),
@@ -86,8 +86,8 @@ def test_an_unknown_name_gets_the_nearest(command, tmp_path, arguments, words):
         (["compare", "digits", "--seeds", "x"], "--seeds takes whole numbers"),
         (["compare", "digits", "--set", "lengths=()"], "lengths must name at least one"),
         (["compare", "digits", "--mechanisms", "window,window"], "mechanisms are named twice"),
-        (["measure", "window", "--tokens", "0"], "--tokens must be at least 1, got 0"),
-        (["measure", "window", "--batch", "0"], "--batch must be at least 1, got 0"),
+        (["measure", "window", "--tokens", "0"], "--tokens must be at least 1; got 0"),
+        (["measure", "window", "--batch", "0"], "--batch must be at least 1; got 0"),
         (["measure", "window", "--rounds", "0"], "--rounds must be at least 1"),
         (["measure", "window", "--energy-seconds", "0"], "--energy-seconds must be above 0"),
         (["measure", "window", "--set", "radius=-1"], "radius"),
@@ -98,7 +98,7 @@ def test_an_unknown_name_gets_the_nearest(command, tmp_path, arguments, words):
         ([*PRUNE, "--steps", "2"], "--steps needs training between stages"),
         ([*PRUNE, "--learning-rate", "1e-3"], "--learning-rate needs training"),
         ([*PRUNE, "--precision", "fast"], "--precision needs training"),
-        (["show", "softmax", "--heads", "0"], "must be a positive integer, got 0"),
+        (["show", "softmax", "--heads", "0"], "must be a positive integer; got 0"),
         (["list", "tasks", "--traits"], "--traits belongs to mechanisms"),
         (["train"], "Missing"),
     ],
@@ -152,10 +152,10 @@ def test_lengths_above_a_maximum(command, bert, tmp_path):
     ended = command("measure", bert, "--tokens", 49)
     assert ended.code == 2
     assert "at most 48" in ended.error
-    place = tmp_path / "swapped"
-    arguments = ("swap", bert, "linformer", "--tokens", "16", "--output-dir", place)
+    model_dir = tmp_path / "swapped"
+    arguments = ("swap", bert, "linformer", "--tokens", "16", "--output-dir", model_dir)
     assert command(*arguments, "--set", "slots=4").code == 0
-    ended = command("measure", place, "--tokens", 17)
+    ended = command("measure", model_dir, "--tokens", 17)
     assert ended.code == 2
     assert "at most 16" in ended.error
 
@@ -336,11 +336,11 @@ def _in_proc(folder):
     return Path("/proc/sparing")
 
 
-@pytest.mark.parametrize("place", [_below_a_file, _in_proc])
+@pytest.mark.parametrize("folder_of", [_below_a_file, _in_proc])
 @pytest.mark.parametrize("arguments", [SMALL_COMPARE, ("train", "digits"), "swap"])
-def test_a_folder_that_cannot_be_written(command, bert, tmp_path, place, arguments):
+def test_a_folder_that_cannot_be_written(command, bert, tmp_path, folder_of, arguments):
     arguments = ("swap", bert, "window") if arguments == "swap" else arguments
-    folder = place(tmp_path)
+    folder = folder_of(tmp_path)
     ended = command(*arguments, "--output-dir", folder)
     assert ended.code == 2
     assert f"cannot write to {folder}" in ended.error
@@ -409,16 +409,16 @@ def test_a_mistake_in_a_process_of_its_own():
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [SMALL_COMPARE, ("train", "digits", *SMALL), "swap"])
 def test_a_disk_that_is_really_full(command, bert, tmp_path, arguments):
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=24k", "tmpfs", str(place)]
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=24k", "tmpfs", str(disk)]
     if shutil.which("mount") is None or subprocess.run(mount, check=False).returncode:
         pytest.skip("a small disk cannot be mounted here")
     try:
         swap = arguments == "swap"
         arguments = ("swap", bert, "window") if swap else arguments
-        ended = command(*arguments, "--output-dir", place / "run")
+        ended = command(*arguments, "--output-dir", disk / "run")
         assert ended.code == 1
         assert "No space left" in ended.error or "os error 28" in ended.error
     finally:
-        subprocess.run(["umount", str(place)], check=True)
+        subprocess.run(["umount", str(disk)], check=True)

@@ -15,12 +15,12 @@ TEXTS = ("--model", "bert", "--epochs", "1", "--set", "task_options.max_tokens=1
 TINY = (*TEXTS, "--set", "sizes.layers=1", "--set", "sizes.width=16", "--set", "sizes.heads=2")
 
 
-def rows(place, words=("good", "bad"), count=60):
+def rows(path, words=("good", "bad"), count=60):
     chance = random.Random(0)
     fill = [f"film{n}" for n in range(5)]
     lines = [f"{words[n % 2]} {chance.choice(fill)},{n % 2}" for n in range(count)]
-    place.write_text("text,label\n" + "\n".join(lines) + "\n")
-    return place
+    path.write_text("text,label\n" + "\n".join(lines) + "\n")
+    return path
 
 
 def test_a_model_with_words_of_its_own_is_evaluated_on_no_others(command, tmp_path):

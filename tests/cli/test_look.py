@@ -127,10 +127,10 @@ def test_a_crossover_is_told_where_it_was_measured(command, tmp_path, monkeypatc
     monkeypatch.setattr(_mechanism_facts.resources, "files", lambda package: tmp_path)
     assert "Measured: not measured" in command("show", "window").out
     assert command("show", "window", "--json").json["measured"] is None
-    own = {"longest_tokens": 4096, "speedup": {"512": 0.5, "4096": 2.25}, "peak_ratio": {}}
+    common = {"longest_tokens": 4096, "speedup": {"512": 0.5, "4096": 2.25}, "peak_ratio": {}}
     mechanisms = {
-        "window": {"crossover_tokens": 1024, **own},
-        "linear": {"crossover_tokens": None, **own},
+        "window": {"crossover_tokens": 1024, **common},
+        "linear": {"crossover_tokens": None, **common},
     }
     record = {"machine": "two cores", "month": "2026-11", "commit": "abc", "mechanisms": mechanisms}
     file = tmp_path / "_measured.json"
@@ -171,7 +171,7 @@ def test_check_passes_and_fails(command, foreign):
     assert "1 mechanisms keep the contract, 1 do not" in bad.out
     facts = command("check", foreign, "uniform", "--checks", "causality", "--json").json
     assert not facts["passed"]
-    assert [own["passed"] for own in facts["mechanisms"].values()] == [False, True]
+    assert [result["passed"] for result in facts["mechanisms"].values()] == [False, True]
 
 
 def test_a_module_of_ones_own_lists_its_claims(command, foreign, tmp_path):
@@ -185,8 +185,8 @@ ENTRIES = (Entry(({}, {"dropout": 0.1}), (Equals("softmax", {}),)),)
 """
     file.write_text(file.read_text() + added)
     sys.modules.pop(foreign)
-    found = command("check", foreign, "--checks", "claims,empty", "--json").json
-    outcomes = found["mechanisms"][foreign]["outcomes"]
+    checked = command("check", foreign, "--checks", "claims,empty", "--json").json
+    outcomes = checked["mechanisms"][foreign]["outcomes"]
     assert [outcome["check"] for outcome in outcomes] == ["claims", "claims", "empty", "empty"]
 
 
@@ -208,10 +208,12 @@ def test_check_wants_names_or_all(command, words):
 
 
 def test_every_claim_tells_what_it_claims():
-    told = {name: [claim.describe() for e in entries(name) for claim in e.claims] for name in OURS}
-    assert "equals softmax with radius=tokens" in told["window"]
-    assert any(claim.startswith("matches dense_window: Softmax") for claim in told["window"])
-    assert told["eager"] == ["equals softmax"]
+    claims = {
+        name: [claim.describe() for e in entries(name) for claim in e.claims] for name in OURS
+    }
+    assert "equals softmax with radius=tokens" in claims["window"]
+    assert any(claim.startswith("matches dense_window: Softmax") for claim in claims["window"])
+    assert claims["eager"] == ["equals softmax"]
     assert Equals("softmax", lambda n: {"a": 2 * n, "b": n + 1}).describe() == (
         "equals softmax with a=2 tokens, b=1001 at 1000 tokens"
     )
@@ -246,10 +248,10 @@ def test_names_come_without_heavy_libraries(arguments):
 
 
 def test_a_full_device_on_stdout_gives_one_line():
-    place = Path("/dev/full")
-    if not place.exists():
+    device = Path("/dev/full")
+    if not device.exists():
         pytest.skip("this system has no /dev/full")
-    with place.open("w") as full:
+    with device.open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "sparing", "list", "--json"],
             stdout=full,

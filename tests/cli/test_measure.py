@@ -16,14 +16,14 @@ def test_one_round_has_no_interval():
 
 
 @pytest.mark.parametrize(
-    ("share", "gain", "told"),
+    ("share", "gain", "phrase"),
     [
         ([0.4, 0.8], [1.67, 5.0], "more than 2.50 times as fast (95 % interval 1.67 to 5.00)"),
         ([0.4, 0.999], [1.67, 1000.0], None),
         (None, None, None),
     ],
 )
-def test_what_attention_can_give_follows_from_the_share_that_is_shown(share, gain, told):
+def test_what_attention_can_give_follows_from_the_share_that_is_shown(share, gain, phrase):
     facts = {
         "baseline": "softmax",
         "attention_share": {"value": 0.6, "interval": share},
@@ -31,7 +31,7 @@ def test_what_attention_can_give_follows_from_the_share_that_is_shown(share, gai
     }
     line = _limit(facts)
     assert line.startswith("attention takes 60% of softmax")
-    assert told in line if told else "more than" not in line
+    assert phrase in line if phrase else "more than" not in line
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ def test_memory_that_loading_code_may_take_makes_no_ratio(ours, device, ratio):
 def test_a_counter_that_was_lost_leaves_the_windows_that_have_it():
     cpu, gpu = (Component(name, 2.0, "measured", "a counter") for name in ("package-0", "gpu 0"))
     windows = [_window((cpu, gpu)), _window((cpu,))]
-    found = _mean_energy(windows, examples=4)
-    assert (found["package-0"]["count"], found["gpu 0"]["count"]) == (2, 1)
-    assert found["gpu 0"]["value"] == 0.5
+    energy = _mean_energy(windows, examples=4)
+    assert (energy["package-0"]["count"], energy["gpu 0"]["count"]) == (2, 1)
+    assert energy["gpu 0"]["value"] == 0.5
 
 
 def _window(components):

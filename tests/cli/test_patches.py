@@ -14,11 +14,11 @@ from sparing.layers.patches import patch_scores
 SMALL = ("--image-size", "32", "--patch-size", "8")
 
 
-def picture(place, mode="RGB", size=(40, 33), seed=0):
+def picture(path, mode="RGB", size=(40, 33), seed=0):
     pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
     pixels[:16] = 128  # nothing to see above
-    Image.fromarray(pixels).convert(mode).save(place)
-    return place
+    Image.fromarray(pixels).convert(mode).save(path)
+    return path
 
 
 def test_the_sheet_shows_every_picture_and_score(command, tmp_path):
@@ -27,11 +27,11 @@ def test_the_sheet_shows_every_picture_and_score(command, tmp_path):
     output = tmp_path / "new" / "sheet.png"
     ended = command("patches", tmp_path, *SMALL, "--keep", "0.5", "--output", output, "--json")
     assert ended.code == 0, ended.err
-    assert [each["name"] for each in ended.json["pictures"]] == ["0.png", "1.png"]
-    kept = ended.json["pictures"][0]["kept"]
-    assert list(kept) == ["contrast", "rms", "variance", "entropy", "random"]
-    assert all(len(places) == 8 for places in kept.values())
-    assert all(min(kept[name]) >= 4 for name in ("contrast", "rms", "variance", "entropy"))
+    assert [shown["name"] for shown in ended.json["pictures"]] == ["0.png", "1.png"]
+    by_score = ended.json["pictures"][0]["kept"]
+    assert list(by_score) == ["contrast", "rms", "variance", "entropy", "random"]
+    assert all(len(places) == 8 for places in by_score.values())
+    assert all(min(by_score[name]) >= 4 for name in ("contrast", "rms", "variance", "entropy"))
     with Image.open(output) as sheet:
         assert sheet.width > sheet.height > 600
 
@@ -45,8 +45,8 @@ def test_what_is_kept_are_the_highest_scores(command, tmp_path):
     ended = command("patches", path, *SMALL, *given)
     raw = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255
     scores = patch_scores(raw, (8, 8), "variance")[0]
-    wanted = sorted(scores.topk(4).indices.tolist())
-    assert ended.json["pictures"][0]["kept"] == {"variance": wanted}
+    highest = sorted(scores.topk(4).indices.tolist())
+    assert ended.json["pictures"][0]["kept"] == {"variance": highest}
 
 
 @pytest.mark.parametrize(

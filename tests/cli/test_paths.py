@@ -99,13 +99,13 @@ def test_what_stands_in_the_way_of_a_folder(command, bert, tmp_path):
     (tmp_path / "file").write_text("mine")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for name in ("file", "file/below", "loop", "loop/below"):
-        place = tmp_path / name
+        path = tmp_path / name
         for arguments in (
-            ("swap", bert, "linear", "--output-dir", place),
-            ("train", "digits", "--output-dir", place),
-            ("merge", tmp_path / "a", place, "--output-dir", tmp_path / "new"),
-            ("report", place),
-            ("measure", place, "--tokens", 8),
+            ("swap", bert, "linear", "--output-dir", path),
+            ("train", "digits", "--output-dir", path),
+            ("merge", tmp_path / "a", path, "--output-dir", tmp_path / "new"),
+            ("report", path),
+            ("measure", path, "--tokens", 8),
         ):
             ended = command(*arguments)
             assert ended.code in (1, 2), (arguments, ended)

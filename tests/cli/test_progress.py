@@ -1,4 +1,4 @@
-"""What is told of long work where nobody looks at a terminal."""
+"""Progress of long work without a terminal."""
 
 from __future__ import annotations
 

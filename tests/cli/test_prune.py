@@ -22,20 +22,20 @@ def dense(tmp_path_factory):
 
 
 def test_it_removes_heads_says_what_that_did_and_saves(command, dense, tmp_path):
-    place, before = tmp_path / "pruned", (dense / "model.safetensors").read_bytes()
-    ended = command("prune", dense, *TASK, "--heads", "0.5", "--output-dir", place, "--json")
+    output_dir, before = tmp_path / "pruned", (dense / "model.safetensors").read_bytes()
+    ended = command("prune", dense, *TASK, "--heads", "0.5", "--output-dir", output_dir, "--json")
     assert ended.code == 0, ended.err
-    found = ended.json
-    assert found["removed"] == found["heads"] // 2
-    assert found["removed_params"] > 0
-    assert {"before", "after", "difference", "interval"} <= found["scores"]["accuracy"].keys()
-    assert found["latency"]["rounds"] >= 5
-    assert found["latency"]["before_ms"] > 0
-    pruned = sparing.load(place)
-    assert sum(len(block.remaining) for block in find_blocks(pruned)) == found["heads"] // 2
+    result = ended.json
+    assert result["removed"] == result["heads"] // 2
+    assert result["removed_params"] > 0
+    assert {"before", "after", "difference", "interval"} <= result["scores"]["accuracy"].keys()
+    assert result["latency"]["rounds"] >= 5
+    assert result["latency"]["before_ms"] > 0
+    pruned = sparing.load(output_dir)
+    assert sum(len(block.remaining) for block in find_blocks(pruned)) == result["heads"] // 2
     assert (dense / "model.safetensors").read_bytes() == before
-    evaluated = command("evaluate", place, *TASK[:4], "--json").json
-    after = found["scores"]["accuracy"]["after"]
+    evaluated = command("evaluate", output_dir, *TASK[:4], "--json").json
+    after = result["scores"]["accuracy"]["after"]
     assert evaluated["scores"]["accuracy"]["value"] == pytest.approx(after)
 
 
@@ -50,14 +50,14 @@ def test_it_prints_lines_for_a_person(command, dense, tmp_path):
 
 
 def test_heads_go_in_stages_with_training_between(command, dense, tmp_path):
-    place = tmp_path / "pruned"
+    output_dir = tmp_path / "pruned"
     given = ("--heads", "0.5", "--steps", "2", "--epochs-between", "1", "--learning-rate", "1e-3")
-    ended = command("prune", dense, *TASK, *given, "--output-dir", place)
+    ended = command("prune", dense, *TASK, *given, "--output-dir", output_dir)
     assert ended.code == 0, ended.err
     for words in ("heads left  accuracy, validation", "before training, ", "after, ", "saved in"):
         assert words in ended.out
-    assert sum(len(block.remaining) for block in find_blocks(sparing.load(place))) == 2
-    assert [each.name for each in tmp_path.iterdir()] == ["pruned"]
+    assert sum(len(block.remaining) for block in find_blocks(sparing.load(output_dir))) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["pruned"]
     other = (*given[:3], "1", *given[4:], "--output-dir", tmp_path / "other", "--json")
     stages = command("prune", dense, *TASK, *other).json["stages"]
     assert [stage["left"] for stage in stages] == [2]
@@ -65,17 +65,17 @@ def test_heads_go_in_stages_with_training_between(command, dense, tmp_path):
 
 
 def test_mistakes_are_one_line_and_write_nothing(command, dense, trained, tmp_path):
-    place = tmp_path / "pruned"
+    output_dir = tmp_path / "pruned"
     for model, heads, folder, words in (
         (dense, "0.5", dense, "is not empty"),
-        (dense, "1.5", place, "share between 0 and 1"),
-        (trained, "0.5", place, "unswap first"),
-        (tmp_path / "nowhere", "0.5", place, "no model"),
+        (dense, "1.5", output_dir, "share between 0 and 1"),
+        (trained, "0.5", output_dir, "unswap first"),
+        (tmp_path / "nowhere", "0.5", output_dir, "no model"),
     ):
         ended = command("prune", model, *TASK, "--heads", heads, "--output-dir", folder)
         assert ended.code in (1, 2)
         assert words in ended.error
-    assert not place.exists()
+    assert not output_dir.exists()
 
 
 def test_a_folder_beside_that_is_not_its_own_is_left_alone(command, dense, tmp_path):

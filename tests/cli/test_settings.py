@@ -31,7 +31,7 @@ class Outer:
 
 
 @pytest.mark.parametrize(
-    ("setting", "place", "value"),
+    ("setting", "path", "value"),
     [
         ("inner.epochs=5", ("inner", "epochs"), 5),
         ("inner.rate=1", ("inner", "rate"), 1.0),
@@ -52,12 +52,12 @@ class Outer:
         ("options.projection=mean", ("options",), {"projection": "mean"}),
     ],
 )
-def test_a_value_arrives_with_its_type(setting, place, value):
-    found = apply(Outer(), [setting])
-    for name in place:
-        found = getattr(found, name)
-    assert found == value
-    assert type(found) is type(value)
+def test_a_value_arrives_with_its_type(setting, path, value):
+    actual = apply(Outer(), [setting])
+    for name in path:
+        actual = getattr(actual, name)
+    assert actual == value
+    assert type(actual) is type(value)
 
 
 def test_settings_add_up_and_leave_the_original():

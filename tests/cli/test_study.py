@@ -19,11 +19,11 @@ def test_a_plan_shows_the_cells_and_starts_none(command, tmp_path):
     assert ended.code == 0, ended.err
     for words in ("digits/train (3)", "minutes left", "of one core left; estimated by"):
         assert words in ended.out
-    found = command(*SMALL, *folder, "--plan", "--json").json
-    assert found["cells"][0]["key"] == "arithmetic"
-    assert found["minutes_left"] == pytest.approx(sum(c["minutes"] for c in found["cells"]))
+    plan = command(*SMALL, *folder, "--plan", "--json").json
+    assert plan["cells"][0]["key"] == "arithmetic"
+    assert plan["minutes_left"] == pytest.approx(sum(c["minutes"] for c in plan["cells"]))
     part = command(*SMALL, *folder, "--plan", "--cells", "digits/*", "--json").json["cells"]
-    keys = [cell["key"] for cell in found["cells"]]
+    keys = [cell["key"] for cell in plan["cells"]]
     assert [cell["key"] for cell in part] == [key for key in keys if key.startswith("digits/")]
     nothing = command(*SMALL, *folder, "--plan", "--cells", "nosuch*")
     assert (nothing.code, "no cell fits 'nosuch*'" in nothing.error) == (2, True)
@@ -64,10 +64,10 @@ def test_a_data_folder_that_is_not_there_is_told_at_once(command, tmp_path):
 @pytest.mark.parametrize("papers", [True, False])
 def test_an_unknown_study_says_how_to_install_those_of_papers(command, monkeypatch, papers):
     known = installed()
-    kept = {name: known[name] for name in known if papers or name in ("compare", "slim")}
-    assert papers == ("kerformer" in kept)
+    offered = {name: known[name] for name in known if papers or name in ("compare", "slim")}
+    assert papers == ("kerformer" in offered)
     for module in ("installed", "registry"):
-        monkeypatch.setattr(f"sparing.experiment.{module}.installed", lambda: kept)
+        monkeypatch.setattr(f"sparing.experiment.{module}.installed", lambda: offered)
     for name in ("nosuch", "comparee", *(() if papers else ("kerformer",))):
         ended = command("study", name)
         assert (ended.code, name in ended.error) == (2, True)

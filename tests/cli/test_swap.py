@@ -13,15 +13,15 @@ from tests.cli.conftest import memory_in_this_process
 
 
 def test_a_swapped_model_opens_again_with_its_tokenizer(command, bert, tmp_path):
-    place = tmp_path / "swapped"
-    ended = command("swap", bert, "linformer", "--set", "slots=8", "--output-dir", place)
+    model_dir = tmp_path / "swapped"
+    ended = command("swap", bert, "linformer", "--set", "slots=8", "--output-dir", model_dir)
     assert ended.code == 0, ended.err
     assert "3 layers swapped, 0 left" in ended.out
     assert "untrained: 2,304 parameters" in ended.out
     assert "8 random rows of 48 tokens" in ended.out
     assert "output error" in ended.out
-    assert sparing.load(place).config.sparing["swap"][0]["options"]["slots"] == 8
-    assert AutoTokenizer.from_pretrained(place)("good film")["input_ids"] == [2, 8, 6, 3]
+    assert sparing.load(model_dir).config.sparing["swap"][0]["options"]["slots"] == 8
+    assert AutoTokenizer.from_pretrained(model_dir)("good film")["input_ids"] == [2, 8, 6, 3]
 
 
 def test_a_plan_and_texts(command, bert, tmp_path):
@@ -58,9 +58,9 @@ def test_a_causal_model_refuses_what_cannot_be_causal(command, tmp_path):
 def test_nothing_is_left_behind_by_a_failed_save(command, bert, tmp_path, monkeypatch):
     from transformers import BertForSequenceClassification
 
-    def full(self, place, **options):
-        place.mkdir(exist_ok=True)
-        (place / "half").write_text("half")
+    def full(self, save_dir, **options):
+        save_dir.mkdir(exist_ok=True)
+        (save_dir / "half").write_text("half")
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(BertForSequenceClassification, "save_pretrained", full)
@@ -106,9 +106,9 @@ def test_a_swapped_model_is_measured_beside_its_dense_self(command, trained, mon
 
 @pytest.mark.slow
 def test_models_are_measured_against_each_other(command, bert, tmp_path):
-    place = tmp_path / "swapped"
-    assert command("swap", bert, "window", "--output-dir", place).code == 0
-    arguments = ("measure", place, "--against", bert, "--tokens", 32, "--rounds", 5)
+    model_dir = tmp_path / "swapped"
+    assert command("swap", bert, "window", "--output-dir", model_dir).code == 0
+    arguments = ("measure", model_dir, "--against", bert, "--tokens", 32, "--rounds", 5)
     facts = command(*arguments, "--energy-seconds", 0.01, "--json").json
     assert facts["baseline"] == str(bert)
     assert 0 < facts["attention_share"]["value"] < 1
@@ -131,14 +131,14 @@ def test_a_mounted_folder_is_filled(tmp_path, monkeypatch, bert):
     from sparing.core.scratch import MARK, MARKED
     from sparing.export.saving import require_new, save_model
 
-    place = tmp_path / "volume"
-    left = place / ".model.abc.part"  # of a process that was killed
+    volume = tmp_path / "volume"
+    left = volume / ".model.abc.part"  # of a process that was killed
     (left / "content").mkdir(parents=True)
     (left / MARK).write_bytes(MARKED)
-    monkeypatch.setattr(Path, "is_mount", lambda self: self == place)
-    require_new(place)
-    save_model(sparing.load(bert), str(bert), place)
-    names = {path.name for path in place.iterdir()}
+    monkeypatch.setattr(Path, "is_mount", lambda self: self == volume)
+    require_new(volume)
+    save_model(sparing.load(bert), str(bert), volume)
+    names = {path.name for path in volume.iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= names
     assert not any(name.endswith(".part") for name in names)
-    assert type(sparing.load(place)) is type(sparing.load(bert))
+    assert type(sparing.load(volume)) is type(sparing.load(bert))

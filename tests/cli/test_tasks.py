@@ -1,4 +1,4 @@
-"""Tasks that a person brings along, and what is told of those that there are."""
+"""Tasks that a person brings along, and what is shown of those that there are."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def reviews(tmp_path):
 
 
 def test_a_path_is_a_task_wherever_one_is_named(command, reviews, tmp_path):
-    place = tmp_path / "run"
-    arguments = ("--epochs", 1, *SMALL, "--output-dir", place)
+    run_dir = tmp_path / "run"
+    arguments = ("--epochs", 1, *SMALL, "--output-dir", run_dir)
     ended = command("train", reviews, *arguments)
     assert ended.code == 0, ended.err
     assert "test: 8 rows cut from the training file" in ended.out
-    evaluated = command("evaluate", place, "--task", reviews, "--json").json
+    evaluated = command("evaluate", run_dir, "--task", reviews, "--json").json
     assert evaluated["task"] == "reviews"
     assert (evaluated["metric"], evaluated["chance"]) == ("accuracy", 0.5)
     assert evaluated["accuracy"] == evaluated["scores"]["accuracy"]
@@ -36,17 +36,17 @@ def test_a_path_is_a_task_wherever_one_is_named(command, reviews, tmp_path):
 
 
 def test_numbers_have_their_own_metrics(command, reviews, tmp_path):
-    place, kind = tmp_path / "run", ("--set", "task_options.answer=number")
+    run_dir, kind = tmp_path / "run", ("--set", "task_options.answer=number")
     outcome = command(
-        "train", reviews, *kind, "--epochs", 1, *SMALL, "--output-dir", place, "--json"
+        "train", reviews, *kind, "--epochs", 1, *SMALL, "--output-dir", run_dir, "--json"
     ).json
     assert (outcome["metric"], outcome["accuracy"]) == ("pearson", None)
     assert outcome["score"]["mean"] == outcome["seeds"][0]["scores"]["pearson"]
-    shown = command("evaluate", place, "--task", reviews)
+    shown = command("evaluate", run_dir, "--task", reviews)
     assert shown.code == 0, shown.err
     assert "pearson" in shown.out
     assert "right" not in shown.out
-    evaluated = command("evaluate", place, "--task", reviews, "--json").json
+    evaluated = command("evaluate", run_dir, "--task", reviews, "--json").json
     assert evaluated["accuracy"] is None
     assert list(evaluated["scores"]) == ["pearson", "spearman"]
 
@@ -85,21 +85,21 @@ def test_answers_in_passages_are_trained_and_evaluated(command, tmp_path):
     write_questions(tmp_path / "squad", 14)
     words = save_tokenizer(tmp_path / "tokenizer")
     given = [f"tokenizer={words}", "max_tokens=90", "stride=15", "test_examples=6"]
-    asked = [part for each in given for part in ("--set", f"task_options.{each}")]
-    place, data = tmp_path / "run", ("--data", tmp_path)
+    settings = [part for setting in given for part in ("--set", f"task_options.{setting}")]
+    run_dir, data = tmp_path / "run", ("--data", tmp_path)
     ended = command(
-        *("train", "squad", "--model", "bert", "--epochs", 1, *SMALL, *asked, *data),
-        *("--mechanism", "window", "--set", "options.radius=8", "--output-dir", place, "--json"),
+        *("train", "squad", "--model", "bert", "--epochs", 1, *SMALL, *settings, *data),
+        *("--mechanism", "window", "--set", "options.radius=8", "--output-dir", run_dir, "--json"),
     )
     outcome = ended.json
-    evaluated = command("evaluate", place, "--task", "squad", *data, "--json").json
+    evaluated = command("evaluate", run_dir, "--task", "squad", *data, "--json").json
     assert list(evaluated["scores"]) == ["token_f1", "exact_match"]
     assert evaluated["scores"]["token_f1"]["value"] == outcome["score"]["mean"]
     for score in evaluated["scores"].values():
         low, high = score["interval"]
         assert low <= score["value"] <= high
     assert "test holds 6 of 9 dev questions" in evaluated["notes"][-1]
-    assert "of 6 right" in command("evaluate", place, "--task", "squad", *data).out
+    assert "of 6 right" in command("evaluate", run_dir, "--task", "squad", *data).out
 
 
 def test_what_is_taken_of_a_file_is_printed_before_anything_runs(command, reviews, tmp_path):

@@ -83,8 +83,8 @@ def test_the_same_command_on_another_model_is_another_training(command, tmp_path
 
 
 def test_seeds_are_no_more_alike_than_by_steps_of_a_score():
-    found = mean_over_seeds([0.9, 0.9], 0.01)
-    low, high = found["interval"]
+    mean = mean_over_seeds([0.9, 0.9], 0.01)
+    low, high = mean["interval"]
     assert low < 0.9 < high
 
 
@@ -105,8 +105,8 @@ def test_a_swapped_model_can_be_trained_on(command, trained, tmp_path):
 
 
 def test_ctrl_c_keeps_the_state_and_the_same_command_goes_on(command, tmp_path):
-    place = tmp_path / "run"
-    arguments = ["train", "digits", "--epochs", "12", *SMALL[2:], "--output-dir", str(place)]
+    run_dir = tmp_path / "run"
+    arguments = ["train", "digits", "--epochs", "12", *SMALL[2:], "--output-dir", str(run_dir)]
     process = subprocess.Popen(
         [sys.executable, "-m", "sparing", *arguments],
         stdout=subprocess.PIPE,
@@ -114,14 +114,14 @@ def test_ctrl_c_keeps_the_state_and_the_same_command_goes_on(command, tmp_path):
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    _wait_for(lambda: (place / "metrics.jsonl").exists(), process)
+    _wait_for(lambda: (run_dir / "metrics.jsonl").exists(), process)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert "sparing: interrupted" in err
     assert "Traceback" not in out + err
     assert "test accuracy" not in out
-    assert list(place.glob("checkpoint-*"))
+    assert list(run_dir.glob("checkpoint-*"))
     ended = command(*arguments, "--json")
     (only,) = ended.json["seeds"]
     assert only["steps"] == 12 * 19
@@ -160,8 +160,8 @@ def test_weights_that_are_not_finite_are_named(command, trained, tmp_path):
     sparing.unswap(model)
     model.save_pretrained(tmp_path / "dense")
     on = ("train", "digits", *SMALL, "--output-dir", tmp_path / "run", "--model")
-    for place in (tmp_path / "swapped", tmp_path / "dense"):
-        for ended in (command("evaluate", place, "--task", "digits"), command(*on, place)):
+    for model_dir in (tmp_path / "swapped", tmp_path / "dense"):
+        for ended in (command("evaluate", model_dir, "--task", "digits"), command(*on, model_dir)):
             assert ended.code == 1
             assert ended.error.endswith(f"{query} are not finite")
 
@@ -177,10 +177,10 @@ def test_settings_that_have_an_option_of_their_own_are_refused(command, tmp_path
 TEXTS = ("--set", "recipe.epochs=1", "--set", "task_options.max_tokens=16")
 
 
-def _rows(place):
+def _rows(path):
     lines = [f"good film {n},{n % 2}" for n in range(60)]
-    place.write_text("text,label\n" + "\n".join(lines) + "\n")
-    return place
+    path.write_text("text,label\n" + "\n".join(lines) + "\n")
+    return path
 
 
 def test_a_run_knows_its_own_tokenizer_wherever_it_is_read(
@@ -224,8 +224,8 @@ def test_overwriting_leaves_no_tokenizer_behind(command, bert, tmp_path):
     rows, run = _rows(tmp_path / "rows.csv"), tmp_path / "run"
     assert command("train", rows, "--model", bert, *TEXTS, "--output-dir", run).code == 0
     assert (run / "tokenizer.json").is_file()
-    own = ("--model", "bert", *TEXTS, "--set", "sizes.layers=1", "--output-dir", run)
-    ended = command("train", rows, *own, "--overwrite")
+    options = ("--model", "bert", *TEXTS, "--set", "sizes.layers=1", "--output-dir", run)
+    ended = command("train", rows, *options, "--overwrite")
     assert ended.code == 0, ended.err
     assert not list(run.glob("tokenizer*"))
     assert command("evaluate", run).code == 0, "its own words, not the tokenizer of before"

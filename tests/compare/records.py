@@ -56,10 +56,10 @@ SHAPES = {
 }
 
 
-def run_of(found: list[Record], about: dict[str, object], failed: object = ()) -> Run:
+def run_of(records: list[Record], about: dict[str, object], failed: object = ()) -> Run:
     """A run as a page reads it, without a folder."""
     parts = {name: about.get(name, {}) for name in ("task", "model", "machine")}
-    return Run({**about, **parts}, list(found), [], list(failed))  # type: ignore[call-overload]
+    return Run({**about, **parts}, list(records), [], list(failed))  # type: ignore[call-overload]
 
 
 def config(
@@ -152,9 +152,14 @@ def _training(arm: str, shape: Shape, seeds: int, chance: random.Random) -> list
         final = shape.accuracy + chance.gauss(0, 0.005)
         for epoch in range(1, 13):
             reached = 0.1 + (final - 0.1) * (1 - 0.72**epoch) + chance.gauss(0, 0.006)
-            place: dict[str, Label] = {"arm": arm, "seed": seed, "epoch": epoch, "step": 40 * epoch}
-            made.append(record("validation_accuracy", reached, "share", **place))
-            made.append(record("train_loss", 2.3 * (1 - reached), "nats", **place))
+            labels: dict[str, Label] = {
+                "arm": arm,
+                "seed": seed,
+                "epoch": epoch,
+                "step": 40 * epoch,
+            }
+            made.append(record("validation_accuracy", reached, "share", **labels))
+            made.append(record("train_loss", 2.3 * (1 - reached), "nats", **labels))
         time_s = 24 * (1 + 4 * shape.fixed) + chance.gauss(0, 0.4)
         made.append(record("accuracy", final, "share", arm=arm, seed=seed, split="test"))
         made.append(record("train_time_s", time_s, "s", arm=arm, seed=seed))
@@ -192,24 +197,24 @@ def _peak(shape: Shape, tokens: int) -> float:
 
 def _costs(arm: str, shape: Shape, baseline: str, tokens: int) -> list[Record]:
     dense = SHAPES.get(baseline, SHAPES["softmax"])
-    place: dict[str, Label] = {"arm": arm, "scope": "model", "tokens": tokens, "batch": 1}
+    labels: dict[str, Label] = {"arm": arm, "scope": "model", "tokens": tokens, "batch": 1}
     factor = (1.2 + 2 * _latency(shape, tokens)) / (1.2 + 2 * _latency(dense, tokens))
     made = [
         record("params", 100_000 + 4096 * (shape.square == 0), "parameters", arm=arm),
-        record("peak_bytes", 3.1e6 * factor, "bytes", **place),
-        record("flops", 2.75e7 * (0.9 + 0.1 * factor), "FLOP", None, "modelled", **place),
-        record("energy_j", 0.009 * factor, "J", None, "estimated", **place),
+        record("peak_bytes", 3.1e6 * factor, "bytes", **labels),
+        record("flops", 2.75e7 * (0.9 + 0.1 * factor), "FLOP", None, "modelled", **labels),
+        record("energy_j", 0.009 * factor, "J", None, "estimated", **labels),
     ]
     for statistic, scale in (("p50", 1.0), ("p90", 1.05), ("p99", 1.2)):
-        made.append(record("latency_ms", 1.5 * factor * scale, "ms", **place, statistic=statistic))
+        made.append(record("latency_ms", 1.5 * factor * scale, "ms", **labels, statistic=statistic))
     if arm != baseline:
         near = (0.97 * factor, 1.02 * factor)
         made += [
-            record("latency_ratio", factor, "ratio", near, **place),
-            record("peak_ratio", factor, "ratio", near, **place),
-            record("flops_ratio", 0.9 + 0.1 * factor, "ratio", None, "modelled", **place),
-            record("energy_ratio", factor, "ratio", near, "estimated", **place),
-            *(latency_verdict(arm, factor, near) if place["batch"] == 1 else ()),
+            record("latency_ratio", factor, "ratio", near, **labels),
+            record("peak_ratio", factor, "ratio", near, **labels),
+            record("flops_ratio", 0.9 + 0.1 * factor, "ratio", None, "modelled", **labels),
+            record("energy_ratio", factor, "ratio", near, "estimated", **labels),
+            *(latency_verdict(arm, factor, near) if labels["batch"] == 1 else ()),
         ]
     return made
 
@@ -217,17 +222,17 @@ def _costs(arm: str, shape: Shape, baseline: str, tokens: int) -> list[Record]:
 def _curves(arm: str, shape: Shape, chance: random.Random) -> list[Record]:
     made = []
     for tokens in LENGTHS:
-        place: dict[str, Label] = {"arm": arm, "scope": "attention", "tokens": tokens, "batch": 1}
+        labels: dict[str, Label] = {"arm": arm, "scope": "attention", "tokens": tokens, "batch": 1}
         middle = _latency(shape, tokens) * (1 + chance.gauss(0, 0.01))
         for statistic, scale in (("p50", 1.0), ("p90", 1.05)):
-            made.append(record("latency_ms", middle * scale, "ms", **place, statistic=statistic))
-        made.append(record("peak_bytes", _peak(shape, tokens), "bytes", **place))
+            made.append(record("latency_ms", middle * scale, "ms", **labels, statistic=statistic))
+        made.append(record("peak_bytes", _peak(shape, tokens), "bytes", **labels))
     return made
 
 
 def _mean(made: list[Record], arm: str) -> float:
-    found = [r.value or 0.0 for r in made if r.name == "accuracy" and r.labels["arm"] == arm]
-    return sum(found) / len(found)
+    accuracies = [r.value or 0.0 for r in made if r.name == "accuracy" and r.labels["arm"] == arm]
+    return sum(accuracies) / len(accuracies)
 
 
 def _against(arm: str, shape: Shape, baseline: str, seeds: int, difference: float) -> list[Record]:
@@ -304,14 +309,14 @@ CLAIMS = [
 def write_run(
     folder: Path,
     settings: dict[str, object],
-    found: list[Record],
+    records: list[Record],
     goals: list[dict[str, object]] | None = None,
     failed: list[dict[str, object]] | None = None,
 ) -> Path:
     """Lay a run's folder out as the engine does."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(settings))
-    RecordLog(folder / "records.jsonl").append(found)
+    RecordLog(folder / "records.jsonl").append(records)
     if goals is not None:
         (folder / "goals.json").write_text(json.dumps({"goals": goals}))
     if failed is not None:

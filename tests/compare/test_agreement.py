@@ -31,8 +31,8 @@ def _measured(run, seeds):
         if arm != "softmax":
             ratio = chance.choice([0.7, 0.95, 0.99, 1.0, 1.3])
             ends = (0.97 * ratio, 1.03 * ratio)
-            place = {"arm": arm, "scope": "model", "tokens": 65, "batch": 1}
-            records.append(make.record("latency_ratio", ratio, "ratio", ends, **place))
+            model_labels = {"arm": arm, "scope": "model", "tokens": 65, "batch": 1}
+            records.append(make.record("latency_ratio", ratio, "ratio", ends, **model_labels))
     return records
 
 

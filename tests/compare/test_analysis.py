@@ -80,9 +80,9 @@ def _goals(records, options, task):
 
 
 def test_a_goal_of_speed_is_not_decided_on_a_busy_machine():
-    place = {"arm": "linear", "scope": "model", "tokens": 65, "batch": 1}
+    labels = {"arm": "linear", "scope": "model", "tokens": 65, "batch": 1}
     cell = "latency/model/1"
-    fast = Record("latency_ratio", 0.5, "ratio", "measured", place, (0.4, 0.6), cell=cell)
+    fast = Record("latency_ratio", 0.5, "ratio", "measured", labels, (0.4, 0.6), cell=cell)
     options, task = compare.Options(mechanisms=("softmax", "linear")), load_task("digits")
     goal = _goals([fast], options, task)[-1]
     assert (goal.met, "note" in goal.to_dict()) == (True, False)
@@ -203,9 +203,9 @@ def test_exact_quantities_have_no_interval():
     ],
 )
 def test_the_crossover_holds_from_there_on(curve, crossover):
-    (found,) = _analyse([_ratio("linear", *point) for point in curve])
-    assert found.value == crossover
-    assert found.labels["longest_tokens"] == curve[-1][0]
+    (record,) = _analyse([_ratio("linear", *point) for point in curve])
+    assert record.value == crossover
+    assert record.labels["longest_tokens"] == curve[-1][0]
 
 
 @pytest.mark.parametrize(("lowest", "met"), [(0.5, False), (0.6, True)])
@@ -229,8 +229,8 @@ def test_of_many_arms_none_is_better_by_chance():
             for arm in ("softmax", *arms)
             for seed in range(5)
         ]
-        found = analyse(records, ["softmax", *arms], "softmax", 0.001, 1000)
-        runs_with_one += any(r.labels.get("verdict") in ("better", "worse") for r in found)
+        analysed = analyse(records, ["softmax", *arms], "softmax", 0.001, 1000)
+        runs_with_one += any(r.labels.get("verdict") in ("better", "worse") for r in analysed)
     assert runs_with_one <= 3
 
 
@@ -246,8 +246,8 @@ def test_a_quantity_of_one_arm_alone_has_no_ratio():
 
     arms = ("softmax", "linear", "window")
     records = [metered("softmax", "cpu"), metered("linear", "cpu"), metered("window", "gpu")]
-    found = _analyse([record for part in records for record in part], arms)
-    assert [(r.labels["arm"], r.labels["component"]) for r in found] == [("linear", "cpu")]
+    ratios = _analyse([record for part in records for record in part], arms)
+    assert [(r.labels["arm"], r.labels["component"]) for r in ratios] == [("linear", "cpu")]
 
 
 @pytest.mark.parametrize("mixed", [("softmax", "linear"), ("linear",)])
@@ -268,14 +268,14 @@ def test_rounds_that_were_obtained_in_two_ways_have_no_ratio(mixed):
 
 def test_a_ratio_without_an_interval_makes_no_crossover():
     labels = {"arm": "linear", "scope": "attention", "tokens": 64, "batch": 1}
-    (found,) = _analyse([Record("latency_ratio", 0.5, "ratio", "measured", labels)])
-    assert found.value is None
+    (record,) = _analyse([Record("latency_ratio", 0.5, "ratio", "measured", labels)])
+    assert record.value is None
 
 
 @pytest.mark.parametrize("count", [1, 60])
 def test_nothing_lost_on_few_inputs_is_no_proof(count):
     logits, labels = torch.eye(2)[torch.zeros(count).long()], torch.zeros(count).long()
-    found = score_difference("accuracy", logits, logits, labels)
-    assert found.value == 0
-    assert found.interval[0] == pytest.approx(-(1 - 0.05 ** (1 / count)))
-    assert found.interval[1] == -found.interval[0]
+    difference = score_difference("accuracy", logits, logits, labels)
+    assert difference.value == 0
+    assert difference.interval[0] == pytest.approx(-(1 - 0.05 ** (1 / count)))
+    assert difference.interval[1] == -difference.interval[0]

@@ -22,8 +22,8 @@ TWELVE = (*NASTY, "window", "linear", "nystrom", "kerformer")
 
 
 def drawn(arms=("softmax", "linear"), seeds=2, keep=lambda record: True):
-    found = [record for record in make.records(arms, seeds) if keep(record)]
-    run = make.run_of(found, make.config(arms, seeds))
+    records = [record for record in make.records(arms, seeds) if keep(record)]
+    run = make.run_of(records, make.config(arms, seeds))
     return {plot.name: plot for plot in plots(run, lineup(run))}
 
 
@@ -59,10 +59,10 @@ def test_a_drawing_is_the_same_each_time():
 
 def test_drawing_heeds_no_settings_and_leaves_them_alone():
     draw = drawn()["memory"].draw
-    wanted = to_svg(draw, "one", narrow=False)
+    expected = to_svg(draw, "one", narrow=False)
     with matplotlib.rc_context({"axes.facecolor": "red", "font.size": 40, "text.usetex": True}):
         before = dict(matplotlib.rcParams)
-        assert to_svg(draw, "one", narrow=False) == wanted
+        assert to_svg(draw, "one", narrow=False) == expected
         assert dict(matplotlib.rcParams) == before
 
 
@@ -149,8 +149,8 @@ def _luminance(colour):
 def test_colours_stand_out_from_the_ground(look):
     ground = _luminance(look.ground)[1]
     for colour, least in ((look.ink, 12), (look.muted, 5), *((arm, 3) for arm in look.arms)):
-        own = _luminance(colour)[1]
-        assert (max(own, ground) + 0.05) / (min(own, ground) + 0.05) >= least, colour
+        luminance = _luminance(colour)[1]
+        assert (max(luminance, ground) + 0.05) / (min(luminance, ground) + 0.05) >= least, colour
 
 
 # Machado, Oliveira and Fernandes, 2009, severity 1: protanopia and deuteranopia.

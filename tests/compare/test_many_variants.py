@@ -82,14 +82,14 @@ def test_few_arms_are_left_as_they_were():
 
 
 def test_figures_name_only_what_nothing_beats(run, arms):
-    kept = {arm for arm in run.table.arms if arm not in arms.beaten}
+    unbeaten = {arm for arm in run.table.arms if arm not in arms.beaten}
     for plot in plots(run, arms):
         named = texts(plot) & set(make.THIRTY)
-        assert named <= kept
+        assert named <= unbeaten
         assert "softmax" in named
         if plot.name in ("crossover", "memory", "learning"):
-            assert named == kept
-        assert set(plot.legend) <= kept
+            assert named == unbeaten
+        assert set(plot.legend) <= unbeaten
 
 
 def test_grey_lines_are_drawn_though(run, arms):

@@ -39,11 +39,11 @@ class Elements(html.parser.HTMLParser):
 
     def __init__(self, page):
         super().__init__()
-        self.found, self.text = [], ""
+        self.tags, self.text = [], ""
         self.feed(page)
 
     def handle_starttag(self, tag, attributes):
-        self.found.append((tag, dict(attributes)))
+        self.tags.append((tag, dict(attributes)))
 
     def handle_data(self, data):
         self.text += data
@@ -61,11 +61,11 @@ def hostile(tmp_path_factory):
     config = make.config(HOSTILE, 2, name=evil, command=f"sparing compare {evil} `````")
     config["task"] = {**config["task"], "name": evil, "source": evil, "metric": evil}
     config["machine"] = {**config["machine"], evil: evil}
-    found = make.records(HOSTILE, 2)
-    found.append(make.record("x", 1.0, "<b>", None, "paper", arm=evil, source=evil, reason=evil))
+    records = make.records(HOSTILE, 2)
+    records.append(make.record("x", 1.0, "<b>", None, "paper", arm=evil, source=evil, reason=evil))
     goals = [{"name": evil, "target": evil, "value": evil, "interval": [0, 1], "met": evil}]
     failed = [{"cell": evil, "error": f"{evil}\n{evil}"}]
-    folder = make.write_run(tmp_path_factory.mktemp("hostile"), config, found, goals, failed)
+    folder = make.write_run(tmp_path_factory.mktemp("hostile"), config, records, goals, failed)
     with unpainted():
         files = write_report(folder)
     return files["html"].read_text(), files["md"].read_text()
@@ -75,17 +75,17 @@ def hostile(tmp_path_factory):
 def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("full")
     arms = ("softmax", "linear", "kerformer")
-    found = make.records(arms, 3) + make.CLAIMS
+    records = make.records(arms, 3) + make.CLAIMS
     failed = [{"cell": "train/linear/seed=3", "error": "loss is not finite"}]
-    make.write_run(folder, make.config(arms, 3), found, make.GOALS, failed)
+    make.write_run(folder, make.config(arms, 3), records, make.GOALS, failed)
     with unpainted():
         return write_report(folder)["html"].read_text()
 
 
 def test_it_writes_the_page_its_twin_and_the_figures(tmp_path):
     files = write_report(write(tmp_path / "run"))
-    wanted = {"html", "md", *FIGURES, *(f"{name}-dark" for name in FIGURES)}
-    assert set(files) == wanted
+    expected_files = {"html", "md", *FIGURES, *(f"{name}-dark" for name in FIGURES)}
+    assert set(files) == expected_files
     assert all(path.is_file() and path.stat().st_size > 1000 for path in files.values())
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
         "config.json",
@@ -98,7 +98,7 @@ def test_it_writes_the_page_its_twin_and_the_figures(tmp_path):
 
 def test_the_page_builds_nothing_that_fetches_or_runs(page, hostile):
     for text in (page, hostile[0]):
-        for tag, attributes in Elements(text).found:
+        for tag, attributes in Elements(text).tags:
             assert tag not in {
                 "script",
                 "img",
@@ -139,7 +139,7 @@ def test_hostile_names_stay_text_in_markdown(hostile):
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "escaped"),
     [
         ("a_b*c", "a\\_b\\*c"),
         ("<b>&", "&lt;b&gt;&amp;"),
@@ -150,13 +150,13 @@ def test_hostile_names_stay_text_in_markdown(hostile):
         ("http://a", "http<!-- -->://a"),
     ],
 )
-def test_markdown_escape(text, wanted):
-    assert escape(text) == wanted
+def test_markdown_escape(text, escaped):
+    assert escape(text) == escaped
 
 
 def test_the_page_holds_everything_it_owes(page):
     elements = Elements(page)
-    order = [a["id"] for tag, a in elements.found if tag == "section"]
+    order = [a["id"] for tag, a in elements.tags if tag == "section"]
     assert order == [
         *("crossover", "table", "pareto", "memory", "learning"),
         *("goals", "failed", "claims", "run", "words", "repeat"),
@@ -181,13 +181,13 @@ def test_the_page_holds_everything_it_owes(page):
 
 
 @pytest.mark.usefixtures("_unpainted")
-@pytest.mark.parametrize("kept", [0, 1, 40, 120, 200])
-def test_a_run_that_still_goes_has_a_page(tmp_path, kept):
+@pytest.mark.parametrize("count", [0, 1, 40, 120, 200])
+def test_a_run_that_still_goes_has_a_page(tmp_path, count):
     arms = ("softmax", "linear", "kerformer")
-    folder = make.write_run(tmp_path, make.config(arms, 2), make.records(arms, 2)[:kept])
+    folder = make.write_run(tmp_path, make.config(arms, 2), make.records(arms, 2)[:count])
     text = Elements(write_report(folder)["html"].read_text()).text
     assert "not measured" in text
-    if kept <= 120:
+    if count <= 120:
         assert "This run is not complete" in text
 
 
@@ -213,8 +213,8 @@ def test_it_warns_of_several_machines_and_of_uncommitted_code(tmp_path):
     assert "come from 2 machines" in text
     measured = [r for r in read_run(folder).records if r.obtained != "paper"]
     whole = f"{sum(record.value is not None for record in measured):,}"
-    told = f"1 of {whole} measured values are of code with changes that no commit holds"
-    assert text.count(told) == 1
+    sentence = f"1 of {whole} measured values are of code with changes that no commit holds"
+    assert text.count(sentence) == 1
 
 
 def test_writing_again_gives_the_same_bytes(tmp_path):
@@ -233,9 +233,9 @@ def test_what_cannot_be_written_gives_one_clear_line(tmp_path):
 
 
 def test_the_notebook_form_is_the_escaped_table_alone():
-    found, config = make.records(HOSTILE, 2), make.config(HOSTILE, 2)
-    elements = Elements(table_html(make.run_of(found, config)))
-    assert {tag for tag, _ in elements.found} <= {
+    records, config = make.records(HOSTILE, 2), make.config(HOSTILE, 2)
+    elements = Elements(table_html(make.run_of(records, config)))
+    assert {tag for tag, _ in elements.tags} <= {
         *("table", "caption", "thead", "tbody", "tr", "th", "td", "span", "div", "small")
     }
     assert HOSTILE[1] in elements.text
@@ -257,8 +257,8 @@ def test_a_page_says_which_code_measured(tmp_path):
     assert "They were measured at" not in (folder / "report.md").read_text()
     log.append([replace(later, commit="f" * 12)])
     write_report(folder)
-    told = "They were measured at 2 commits: 0123456789ab, ffffffffffff."
-    assert told in (folder / "report.md").read_text()
+    sentence = "They were measured at 2 commits: 0123456789ab, ffffffffffff."
+    assert sentence in (folder / "report.md").read_text()
 
 
 @pytest.mark.usefixtures("_unpainted")

@@ -55,11 +55,11 @@ def test_the_baseline_comes_first_whatever_the_order(full, config):
 
 def test_accuracy_is_a_mean_with_students_interval(full, config):
     values = [r.value for r in full if r.name == "accuracy" and r.labels["arm"] == "linear"]
-    found = cell(full, config, "linear", "accuracy")
-    assert found.value == pytest.approx(sum(values) / 3)
-    wanted = stats.t.interval(0.95, 2, loc=found.value, scale=stats.sem(values))
-    assert found.interval == pytest.approx(wanted)
-    assert found.notes[-1] == "3 seeds"
+    shown = cell(full, config, "linear", "accuracy")
+    assert shown.value == pytest.approx(sum(values) / 3)
+    expected = stats.t.interval(0.95, 2, loc=shown.value, scale=stats.sem(values))
+    assert shown.interval == pytest.approx(expected)
+    assert shown.notes[-1] == "3 seeds"
 
 
 def test_an_interval_of_shares_stays_within_them():
@@ -68,9 +68,9 @@ def test_an_interval_of_shares_stays_within_them():
 
 
 def test_one_seed_has_no_interval():
-    found = cell(make.records(ARMS, 1), make.config(ARMS, 1), "linear", "accuracy")
-    assert found.interval is None
-    assert found.notes == ("1 seed, no interval",)
+    shown = cell(make.records(ARMS, 1), make.config(ARMS, 1), "linear", "accuracy")
+    assert shown.interval is None
+    assert shown.notes == ("1 seed, no interval",)
 
 
 @pytest.mark.parametrize(
@@ -83,11 +83,11 @@ def test_one_seed_has_no_interval():
     ],
 )
 def test_a_cost_says_its_direction(full, config, value, interval, text, notes, tone):
-    place = {"arm": "linear", "scope": "model", "tokens": 65, "batch": 1}
-    changed = [*full, make.record("latency_ratio", value, "ratio", interval, **place)]
-    found = cell(changed, config, "linear", "latency")
-    assert (found.text, found.notes[0], found.tone) == (text, notes, tone)
-    assert found.value == value
+    labels = {"arm": "linear", "scope": "model", "tokens": 65, "batch": 1}
+    changed = [*full, make.record("latency_ratio", value, "ratio", interval, **labels)]
+    shown = cell(changed, config, "linear", "latency")
+    assert (shown.text, shown.notes[0], shown.tone) == (text, notes, tone)
+    assert shown.value == value
 
 
 @pytest.mark.parametrize("verdict", ["better", "worse", "no worse", "undecided"])
@@ -97,41 +97,41 @@ def test_the_difference_is_one_of_four_words(full, config, verdict):
         *without(full, "accuracy_difference"),
         make.record("accuracy_difference", -0.012, "share", (-0.02, -0.004), **labels),
     ]
-    found = cell(changed, config, "linear", "difference")
-    assert found.text == verdict
-    assert found.notes == (f"{MINUS}1.2 points", f"{MINUS}2.0 to {MINUS}0.4")
+    shown = cell(changed, config, "linear", "difference")
+    assert shown.text == verdict
+    assert shown.notes == (f"{MINUS}1.2 points", f"{MINUS}2.0 to {MINUS}0.4")
 
 
 @pytest.mark.parametrize("obtained", ["measured", "integrated", "estimated", "modelled"])
 def test_energy_says_how_it_was_obtained(config, obtained):
-    place = {"arm": "linear", "scope": "model", "tokens": 65, "batch": 1}
-    found = [
-        make.record("energy_j", 0.01, "J", None, obtained, **place),
-        make.record("energy_ratio", 0.5, "ratio", (0.4, 0.6), obtained, **place),
+    labels = {"arm": "linear", "scope": "model", "tokens": 65, "batch": 1}
+    records = [
+        make.record("energy_j", 0.01, "J", None, obtained, **labels),
+        make.record("energy_ratio", 0.5, "ratio", (0.4, 0.6), obtained, **labels),
     ]
-    result = cell(found, config, "linear", "energy")
+    result = cell(records, config, "linear", "energy")
     assert result.notes[-1] == f"10.0 mJ, {obtained}"
     assert result.obtained == obtained
 
 
 def test_components_of_energy_stand_apart_and_the_largest_leads(config):
-    found = []
+    records = []
     for arm, factor in (("softmax", 1.0), ("linear", 0.5)):
         for seed in range(2):
             for component, joules, obtained in (
                 ("cpu", 10.0, "estimated"),
                 ("gpu", 30.0, "measured"),
             ):
-                place = {"arm": arm, "seed": seed, "component": component}
+                labels = {"arm": arm, "seed": seed, "component": component}
                 value = joules * factor * (1 + 0.2 * seed)
-                found.append(make.record("train_energy_j", value, "J", None, obtained, **place))
+                records.append(make.record("train_energy_j", value, "J", None, obtained, **labels))
     for component, value in (("cpu", 0.7), ("gpu", 0.5)):
-        place = {"arm": "linear", "component": component}
+        labels = {"arm": "linear", "component": component}
         near = (0.9 * value, 1.1 * value)
-        found.append(make.record("train_energy_ratio", value, "ratio", near, **place))
-    dense = cell(found, config, "softmax", "train_energy")
+        records.append(make.record("train_energy_ratio", value, "ratio", near, **labels))
+    dense = cell(records, config, "softmax", "train_energy")
     assert (dense.text, dense.notes) == ("gpu 33.0 J", ("measured", "cpu 11.0 J, estimated"))
-    other = cell(found, config, "linear", "train_energy")
+    other = cell(records, config, "linear", "train_energy")
     assert other.text == f"2.0{TIMES} less"
     assert other.notes == (
         f"gpu: 1.82{DASH}2.2{TIMES}",
@@ -141,19 +141,19 @@ def test_components_of_energy_stand_apart_and_the_largest_leads(config):
 
 
 def test_rounds_are_averaged(config):
-    place = {"arm": "softmax", "scope": "model", "tokens": 65, "batch": 1, "component": "cpu"}
-    found = [
-        make.record("energy_j", value, "J", None, "estimated", **place, round=number)
+    labels = {"arm": "softmax", "scope": "model", "tokens": 65, "batch": 1, "component": "cpu"}
+    records = [
+        make.record("energy_j", value, "J", None, "estimated", **labels, round=number)
         for number, value in enumerate((1.0, 2.0, 6.0))
     ]
-    assert cell(found, config, "softmax", "energy").text == "3.00 J"
+    assert cell(records, config, "softmax", "energy").text == "3.00 J"
 
 
 def test_a_missing_quantity_says_why(full, config):
     none = without(full, "energy_j", "energy_ratio")
-    found = cell(none, config, "linear", "energy")
-    assert (found.text, found.tone) == ("not measured", "missing")
-    assert found.notes == ("not part of this run so far",)
+    shown = cell(none, config, "linear", "energy")
+    assert (shown.text, shown.tone) == ("not measured", "missing")
+    assert shown.notes == ("not part of this run so far",)
 
     waiting = [r for r in full if r.name != "accuracy" or r.labels["arm"] != "linear"]
     assert cell(waiting, config, "linear", "accuracy").notes == ("not reached yet",)
@@ -168,24 +168,24 @@ def test_a_missing_quantity_says_why(full, config):
 
 
 def test_without_a_ratio_the_two_values_give_one_without_interval(full, config):
-    found = cell(without(full, "latency_ratio"), config, "kerformer", "latency")
-    assert found.interval is None
-    assert found.notes[0] == "no interval"
-    own = make.run_of(full, config).table.value("latency_ratio", arm="kerformer", scope="model")
-    assert found.value == pytest.approx(own)
+    shown = cell(without(full, "latency_ratio"), config, "kerformer", "latency")
+    assert shown.interval is None
+    assert shown.notes[0] == "no interval"
+    ratio = make.run_of(full, config).table.value("latency_ratio", arm="kerformer", scope="model")
+    assert shown.value == pytest.approx(ratio)
 
 
 def test_figures_of_papers_never_enter_the_table(full, config):
-    place = {"arm": "linear", "scope": "model", "tokens": 65, "batch": 1}
-    claim = make.record("latency_ratio", 0.01, "ratio", (0.01, 0.01), "paper", **place)
+    labels = {"arm": "linear", "scope": "model", "tokens": 65, "batch": 1}
+    claim = make.record("latency_ratio", 0.01, "ratio", (0.01, 0.01), "paper", **labels)
     assert rows_of([*full, claim], config) == rows_of(full, config)
 
 
 def test_the_later_of_two_records_counts(full, config):
     again = make.record("accuracy", 0.5, "share", arm="linear", seed=0, split="test")
     rows = [r for r in full if r.name == "accuracy" and r.labels["arm"] == "linear"]
-    wanted = (0.5 + sum(r.value for r in rows if r.labels["seed"] != 0)) / 3
-    assert cell([*full, again], config, "linear", "accuracy").value == pytest.approx(wanted)
+    expected = (0.5 + sum(r.value for r in rows if r.labels["seed"] != 0)) / 3
+    assert cell([*full, again], config, "linear", "accuracy").value == pytest.approx(expected)
 
 
 def test_costs_are_taken_at_the_tasks_own_length(full, config):
@@ -211,8 +211,8 @@ def test_rows_are_a_pure_function(full, config):
 
 def test_no_cell_holds_a_number_that_is_not_finite(full, config):
     for row in rows_of(full, config):
-        for found in row.cells.values():
-            assert found.value is None or math.isfinite(found.value)
+        for shown in row.cells.values():
+            assert shown.value is None or math.isfinite(shown.value)
 
 
 def test_correlations_below_zero_keep_their_interval():

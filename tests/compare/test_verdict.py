@@ -17,32 +17,32 @@ def decide(records, config, failed=()):
 
 def test_the_attention_core_alone_decides_nothing():
     records, config = situation({"a": (None, "no worse")})
-    place = {"arm": "a", "scope": "attention", "tokens": 4096, "batch": 1}
-    records.append(make.record("latency_ratio", FAST[0], "ratio", FAST[1], **place))
-    found = decide(records, config)
-    assert (found.decision, found.arm) == ("undecided", None)
+    labels = {"arm": "a", "scope": "attention", "tokens": 4096, "batch": 1}
+    records.append(make.record("latency_ratio", FAST[0], "ratio", FAST[1], **labels))
+    result = decide(records, config)
+    assert (result.decision, result.arm) == ("undecided", None)
 
 
 def situation(arms, crossings=(), shares=True):
     """A run of softmax and variants given as name -> (ratio and interval, the accuracy's word)."""
-    found = []
+    records = []
     for arm, (speed, word) in arms.items():
-        place = {"arm": arm, "scope": "model", "tokens": 65, "batch": 1}
+        cost_labels = {"arm": arm, "scope": "model", "tokens": 65, "batch": 1}
         if speed:
-            found.append(make.record("latency_ratio", speed[0], "ratio", speed[1], **place))
-            found += make.latency_verdict(arm, *speed)
+            records.append(make.record("latency_ratio", speed[0], "ratio", speed[1], **cost_labels))
+            records += make.latency_verdict(arm, *speed)
         if word:
             labels = {"arm": arm, "baseline": "softmax", "verdict": word, "margin": 0.01}
             gap = {"better": 0.02, "worse": -0.02}.get(word, -0.001)
             interval = (gap - 0.003, gap + 0.003)
-            found.append(make.record("accuracy_difference", gap, "share", interval, **labels))
+            records.append(make.record("accuracy_difference", gap, "share", interval, **labels))
     for arm, tokens in crossings:
         labels = {} if tokens else {"longest_tokens": 4096}
-        found.append(make.record("crossover_tokens", tokens, "tokens", arm=arm, **labels))
+        records.append(make.record("crossover_tokens", tokens, "tokens", arm=arm, **labels))
     if shares:
-        found.append(make.record("attention_share", 0.8, "share", tokens=4096))
-        found.append(make.record("largest_gain", 5.0, "ratio", tokens=4096))
-    return found, make.config(("softmax", *arms))
+        records.append(make.record("attention_share", 0.8, "share", tokens=4096))
+        records.append(make.record("largest_gain", 5.0, "ratio", tokens=4096))
+    return records, make.config(("softmax", *arms))
 
 
 @pytest.mark.parametrize(
@@ -145,50 +145,52 @@ def busy(records, cell=""):
     ],
 )
 def test_no_verdict_from_a_busy_machine(arms):
-    found, config = situation(arms)
-    result = decide(busy(found), config)
+    records, config = situation(arms)
+    result = decide(busy(records), config)
     assert (result.decision, result.arm, result.lead) == ("undecided", None, "No verdict on speed")
     assert BUSY in result.because
     assert not re.search("faster|slower|[Kk]eep|Use", str(result).replace("become faster", ""))
-    assert decide(busy(found, "elsewhere"), config) == decide(found, config)
+    assert decide(busy(records, "elsewhere"), config) == decide(records, config)
 
 
 def test_what_gains_most_accuracy_is_named():
-    found, config = situation({"a": (SAME, "better"), "b": (SAME, "better")})
+    records, config = situation({"a": (SAME, "better"), "b": (SAME, "better")})
     labels = {"arm": "b", "baseline": "softmax", "verdict": "better", "margin": 0.01}
-    found.append(make.record("accuracy_difference", 0.05, "share", (0.04, 0.06), **labels))
-    assert decide(found, config).arm == "b"
+    records.append(make.record("accuracy_difference", 0.05, "share", (0.04, 0.06), **labels))
+    assert decide(records, config).arm == "b"
 
 
 def test_what_attention_could_give_is_said_without_other_arms_too():
-    found, config = situation({})
-    assert decide(found, config).second.startswith("At 4,096 tokens attention is 80 % of")
+    records, config = situation({})
+    assert decide(records, config).second.startswith("At 4,096 tokens attention is 80 % of")
     nothing = "What any attention could give was not measured."
     assert decide([], config).second == nothing
     unknown = make.record("attention_share", None, "share", tokens=4096)
     assert decide([unknown], config).second == nothing
     load = make.record("machine_load", 0.4, "share", disturbance=BUSY)
-    shares = [replace(record, cell="shares") for record in found]
+    shares = [replace(record, cell="shares") for record in records]
     assert decide([*shares, replace(load, cell="shares")], config).second == nothing
 
 
 def test_a_curve_of_a_busy_machine_crosses_nowhere():
-    found, config = situation({"a": (SLOW, "no worse")}, [("a", 512)])
-    place = {"arm": "a", "scope": "attention", "tokens": 512, "batch": 1}
-    curve = make.record("latency_ratio", 0.5, "ratio", (0.4, 0.6), **place)
-    found = busy([*found, replace(curve, cell="latency/attention/512")], "latency/attention/512")
-    result = decide(found, config)
+    records, config = situation({"a": (SLOW, "no worse")}, [("a", 512)])
+    labels = {"arm": "a", "scope": "attention", "tokens": 512, "batch": 1}
+    curve = make.record("latency_ratio", 0.5, "ratio", (0.4, 0.6), **labels)
+    records = busy(
+        [*records, replace(curve, cell="latency/attention/512")], "latency/attention/512"
+    )
+    result = decide(records, config)
     assert result.decision == "keep dense"
     assert "not decided either: the machine was busy" in result.second
 
 
 def test_a_share_and_its_gain_are_of_one_value():
-    found, config = situation({"a": (SLOW, "no worse")}, shares=False)
+    records, config = situation({"a": (SLOW, "no worse")}, shares=False)
     share, interval = 0.934637, (0.923845, 0.946746)
-    found.append(make.record("attention_share", share, "share", interval, tokens=4096))
+    records.append(make.record("attention_share", share, "share", interval, tokens=4096))
     gains = [1 / (1 - value) for value in (share, *interval)]
-    found.append(make.record("largest_gain", gains[0], "ratio", tuple(gains[1:]), tokens=4096))
-    second = decide(found, config).second
+    records.append(make.record("largest_gain", gains[0], "ratio", tuple(gains[1:]), tokens=4096))
+    second = decide(records, config).second
     assert "attention is 93.46 % of the model's time" in second
     assert "more than 15.3× faster (95 % interval 13.1–18.8×)" in second
     assert f"{1 / (1 - 0.9346):.1f}" == "15.3"
@@ -204,14 +206,14 @@ def test_an_arm_that_loses_accuracy_does_not_lead_the_crossing():
 
 
 def test_a_measured_length_is_no_estimate_and_the_newest_word_counts():
-    found, config = situation({"a": (SLOW, "no worse")}, [("a", 512)])
-    place = {"arm": "a", "scope": "attention", "tokens": 512, "batch": 1, "statistic": "p50"}
-    found.append(make.record("latency_ms", 1.0, "ms", **place))
-    assert "From 512 tokens on the picture changes" in decide(found, config).second
-    found.append(make.record("crossover_tokens", None, "tokens", arm="a", longest_tokens=4096))
-    assert "No variant's attention becomes faster" in decide(found, config).second
-    found.append(make.record("crossover_tokens", 512.0, "tokens", arm="a"))
-    assert "From 512 tokens on the picture changes" in decide(found, config).second
+    records, config = situation({"a": (SLOW, "no worse")}, [("a", 512)])
+    labels = {"arm": "a", "scope": "attention", "tokens": 512, "batch": 1, "statistic": "p50"}
+    records.append(make.record("latency_ms", 1.0, "ms", **labels))
+    assert "From 512 tokens on the picture changes" in decide(records, config).second
+    records.append(make.record("crossover_tokens", None, "tokens", arm="a", longest_tokens=4096))
+    assert "No variant's attention becomes faster" in decide(records, config).second
+    records.append(make.record("crossover_tokens", 512.0, "tokens", arm="a"))
+    assert "From 512 tokens on the picture changes" in decide(records, config).second
 
 
 @pytest.mark.parametrize(
@@ -230,10 +232,10 @@ def test_a_control_is_not_named_where_it_does_not_win(arms, says):
 
 
 def test_an_arm_that_failed_is_not_waited_for():
-    found, config = situation({"a": (None, None), "b": (SLOW, "no worse")})
-    assert decide(found, config).decision == "undecided"
+    records, config = situation({"a": (None, None), "b": (SLOW, "no worse")})
+    assert decide(records, config).decision == "undecided"
     failed = [{"cell": "train/a/seed=0", "error": "boom"}]
-    assert decide(found, config, failed).decision == "keep dense"
+    assert decide(records, config, failed).decision == "keep dense"
     every = [*failed, {"cell": {"arm": "b"}, "error": "boom"}]
     assert "no other variant could be measured" in decide([], config, every).first
 
@@ -248,23 +250,23 @@ def test_an_arm_that_failed_after_one_of_its_measurements_is_not_waited_for(arm)
 
 
 def test_another_baseline_is_called_by_its_name():
-    found, config = situation({"a": (SLOW, "no worse")})
+    records, config = situation({"a": (SLOW, "no worse")})
     config["baseline"] = config["arms"][0] = "window"
-    assert decide(found, config).lead == "Keep window here"
+    assert decide(records, config).lead == "Keep window here"
 
 
 def test_figures_of_papers_decide_nothing():
-    found, config = situation({"a": (SLOW, "no worse")})
-    place = {"arm": "a", "scope": "model", "tokens": 65, "batch": 1}
-    claim = make.record("latency_ratio", 0.1, "ratio", (0.1, 0.1), "paper", **place)
-    assert decide([*found, claim], config) == decide(found, config)
+    records, config = situation({"a": (SLOW, "no worse")})
+    labels = {"arm": "a", "scope": "model", "tokens": 65, "batch": 1}
+    claim = make.record("latency_ratio", 0.1, "ratio", (0.1, 0.1), "paper", **labels)
+    assert decide([*records, claim], config) == decide(records, config)
 
 
 @pytest.mark.parametrize("tokens", [65, 1025])
 def test_it_is_two_sentences_and_a_pure_function(tokens):
-    found, config = make.records(tokens=tokens), make.config(tokens=tokens)
-    result = decide(found, config)
-    assert result == decide(list(found), config)
+    records, config = make.records(tokens=tokens), make.config(tokens=tokens)
+    result = decide(records, config)
+    assert result == decide(list(records), config)
     for sentence in (result.first, result.second):
         assert sentence.endswith(".")
         assert not re.search(r"\.\s", sentence)

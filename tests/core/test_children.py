@@ -47,12 +47,12 @@ def test_where_the_parent_imports_from_its_folder_the_child_does_so_last(tmp_pat
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the child looks now and then")
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_no_child_outlives_its_parent(tmp_path, how):
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM])
+def test_no_child_outlives_its_parent(tmp_path, signal_number):
     note = tmp_path / "pid"
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(note)], cwd=tmp_path)
     child = int(_waited_for(note))
-    parent.send_signal(how)
+    parent.send_signal(signal_number)
     parent.wait(10)
     deadline = time.monotonic() + 2
     while _lives(child) and time.monotonic() < deadline:

@@ -36,8 +36,8 @@ def require_same(name, tokens, mask):
     fast = sparing.compiled(copy.deepcopy(plain))
     inputs = streams(plain, tokens)
     with torch.no_grad():
-        found, wanted = fast(*inputs, mask=mask), plain(*inputs, mask=mask)
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=2e-5)
+        output, expected = fast(*inputs, mask=mask), plain(*inputs, mask=mask)
+    torch.testing.assert_close(output, expected, rtol=1e-4, atol=2e-5)
     gradients = []
     for made in (fast, plain):
         leaves = [tensor.clone().requires_grad_() for tensor in inputs]

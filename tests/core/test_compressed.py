@@ -25,12 +25,12 @@ def path(tmp_path):
 def test_a_file_becomes_its_compressed_form_and_comes_back(path):
     packed = compress_file(path)
     assert packed.name == "records.jsonl.gz"
-    assert [each.name for each in path.parent.iterdir()] == [packed.name]
+    assert [file.name for file in path.parent.iterdir()] == [packed.name]
     assert gzip.decompress(packed.read_bytes()) == CONTENT
     assert stored_path(path) == packed
     assert read_stored(packed) == CONTENT
     expand_file(path)
-    assert [each.name for each in path.parent.iterdir()] == [path.name]
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
     assert path.read_bytes() == CONTENT
     expand_file(path)  # there is nothing to do
     assert path.read_bytes() == CONTENT
@@ -41,7 +41,7 @@ def test_the_same_content_gives_the_same_bytes(path, tmp_path):
     other.parent.mkdir()
     other.write_bytes(CONTENT)
     os.utime(other, (0, 0))
-    one, two = (compress_file(each).read_bytes() for each in (path, other))
+    one, two = (compress_file(file).read_bytes() for file in (path, other))
     assert one == two
     assert one[3] & 8 == 0  # no file name
     assert one[4:8] == bytes(4)  # no time
@@ -68,9 +68,9 @@ def test_both_forms_with_one_content_are_what_a_killed_process_left(path):
 def test_two_forms_that_differ_are_refused(path):
     packed = path.with_name("records.jsonl.gz")
     packed.write_bytes(gzip.compress(CONTENT + b"more\n"))
-    for act in (stored_path, expand_file):
+    for call in (stored_path, expand_file):
         with pytest.raises(DataError, match=r"records\.jsonl and records\.jsonl\.gz differ"):
-            act(path)
+            call(path)
     assert path.exists()
     assert packed.exists()
 
@@ -91,9 +91,9 @@ def test_two_forms_that_differ_are_refused(path):
 def test_a_damaged_file_gives_one_clear_line(path, spoil, message):
     packed = compress_file(path)
     packed.write_bytes(spoil(packed.read_bytes()))
-    for act in (read_stored, lambda given: expand_file(path)):
+    for call in (read_stored, lambda given: expand_file(path)):
         with pytest.raises(DataError, match=rf"records\.jsonl\.gz cannot be read: {message}"):
-            act(packed)
+            call(packed)
     assert not path.exists()
 
 
@@ -115,14 +115,14 @@ def test_no_more_than_the_limit_is_ever_held(path, monkeypatch):
     monkeypatch.setattr(zlib, "decompressobj", Watched)
     with pytest.raises(DataError, match="it holds more than 1 MiB"):
         read_stored(packed)
-    assert [len(each) for each in held] == [2**20 + 1]
+    assert [len(chunk) for chunk in held] == [2**20 + 1]
 
 
 def test_a_file_that_could_not_be_read_back_is_not_compressed(path, monkeypatch):
     monkeypatch.setattr(compressed, "LARGEST_CONTENT", len(CONTENT) - 1)
     with pytest.raises(DataError, match="is too large to compress"):
         compress_file(path)
-    assert [each.name for each in path.parent.iterdir()] == [path.name]
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_a_file_stays_where_its_compressed_form_is_not_the_same(path, monkeypatch):

@@ -120,7 +120,7 @@ def test_every_public_name_can_be_had():
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
-        ("window", {"radius": 2.5}, "radius must be a whole number, got 2.5"),
+        ("window", {"radius": 2.5}, "radius must be a whole number; got 2.5"),
         ("window", {"dropout": "much"}, "dropout must be a number"),
         ("window", {"dropout": True}, "dropout must be a number"),
         ("yoso", {"expectation": "no"}, "expectation must be true or false"),

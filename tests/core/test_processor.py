@@ -11,7 +11,7 @@ from sparing.core.processor import (
 
 
 @pytest.mark.parametrize(
-    ("found", "sets", "native"),
+    ("capabilities", "sets", "native"),
     [
         ({"avx2": True, "avx512_f": False, "sse": True}, ("avx2",), False),
         ({"avx2": True, "avx512_f": True}, ("avx2", "avx512_f"), False),
@@ -20,14 +20,14 @@ from sparing.core.processor import (
         ({}, (), False),
     ],
 )
-def test_instruction_sets_that_matter(found, sets, native, monkeypatch):
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found)
+def test_instruction_sets_that_matter(capabilities, sets, native, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
     assert instruction_sets() == sets
     assert multiplies_bfloat16() is native
 
 
 @pytest.mark.parametrize(
-    ("found", "overflow"),
+    ("capabilities", "overflow"),
     [
         ({"architecture": "x86_64", "avx2": True}, True),
         ({"architecture": "x86_64", "avx512_f": True, "avx512_vnni": False}, True),
@@ -37,6 +37,6 @@ def test_instruction_sets_that_matter(found, sets, native, monkeypatch):
         ({}, False),
     ],
 )
-def test_where_8_bit_products_overflow(found, overflow, monkeypatch):
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found)
+def test_where_8_bit_products_overflow(capabilities, overflow, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
     assert int8_sums_overflow() is overflow

@@ -120,9 +120,9 @@ def test_records_that_are_there_twice_and_differ_are_not_added_to(tmp_path):
     log.append([_one()])
     compress_file(log.path)
     log.path.write_text(_one(2.0).to_json() + "\n")
-    for act in (log.read, lambda: log.append([_one()]), lambda: log.replace([_one()])):
+    for call in (log.read, lambda: log.append([_one()]), lambda: log.replace([_one()])):
         with pytest.raises(DataError, match="differ: move the one that is wrong away"):
-            act()
+            call()
     assert len(list(tmp_path.iterdir())) == 2
 
 

@@ -15,10 +15,10 @@ from sparing.train import default_recipe
 
 
 def test_all_are_the_arms_by_family_with_the_dense_one_first():
-    found = expand(["all"])
-    assert found[0] == "softmax"
-    assert set(found) == {n for n in MECHANISMS.names() if mechanism_class(n).traits.arm}
-    families = [family_of(name) for name in found]
+    arms = expand(["all"])
+    assert arms[0] == "softmax"
+    assert set(arms) == {n for n in MECHANISMS.names() if mechanism_class(n).traits.arm}
+    families = [family_of(name) for name in arms]
     assert families == sorted(families, key=families.index)
 
 

@@ -43,10 +43,10 @@ def test_claims_of_a_family_are_decided_as_by_holms_p_values(seed):
     draws = np.random.default_rng(seed).normal(size=12) * 3
     claims = [Claim(str(n), normal(float(z), 1.0), 0.0, family="t") for n, z in enumerate(draws)]
     adjusted = holm([2 * stats.norm.sf(abs(z)) for z in draws])
-    wanted = [
+    expected = [
         bool(z > 0) if p <= 0.05 else "undecided" for z, p in zip(draws, adjusted, strict=True)
     ]
-    assert met(*claims) == wanted
+    assert met(*claims) == expected
 
 
 def test_a_family_errs_in_one_study_of_twenty_at_most():

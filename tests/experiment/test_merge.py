@@ -97,8 +97,8 @@ def test_trained_models_go_along(pieces, tmp_path):
     changed = next((tmp_path / "c" / "models").rglob("result.json"))
     changed.write_text("{}")
     merge([pieces / "a", tmp_path / "c"], tmp_path / "first")
-    own = changed.relative_to(tmp_path / "c")
-    assert (tmp_path / "first" / own).read_bytes() == (pieces / "a" / own).read_bytes()
+    relative = changed.relative_to(tmp_path / "c")
+    assert (tmp_path / "first" / relative).read_bytes() == (pieces / "a" / relative).read_bytes()
     (tmp_path / "bare").mkdir()
     for file in ("records.jsonl", "config.json"):
         shutil.copy(pieces / "a" / file, tmp_path / "bare" / file)
@@ -125,9 +125,9 @@ def test_only_pieces_of_the_same_run_are_merged(pieces, tmp_path):
 
 
 def test_a_full_disk_leaves_nothing_and_is_told_in_a_line(pieces, tmp_path, monkeypatch):
-    def full(place, copy):
-        why = f"[Errno 28] No space left on device: '{place}' -> '{copy}'"
-        raise shutil.Error([(str(place), str(copy), why)] * 9)
+    def full(source, copy):
+        why = f"[Errno 28] No space left on device: '{source}' -> '{copy}'"
+        raise shutil.Error([(str(source), str(copy), why)] * 9)
 
     monkeypatch.setattr(shutil, "copytree", full)
     with pytest.raises(DataError, match=r"cannot be copied: \[Errno 28\] No space left on device;"):
@@ -141,7 +141,7 @@ def test_what_a_killed_merge_left_goes_with_the_next(pieces, tmp_path):
     (tmp_path / ".whole.abc.part" / MARK).write_bytes(MARKED)
     (left / "result.json").write_text("{}")
     merge([pieces / "a", pieces / "b"], tmp_path / "whole")
-    assert [each.name for each in tmp_path.iterdir()] == ["whole"]
+    assert [path.name for path in tmp_path.iterdir()] == ["whole"]
     assert not (tmp_path / "whole" / "models" / "stray").exists()
 
 
@@ -196,15 +196,15 @@ def test_nothing_is_written_over(pieces, tmp_path):
         merge([pieces / "a", pieces / "b"], tmp_path / "mine.txt")
     with pytest.raises(DataError, match="holds no run"):
         merge([pieces / "a", tmp_path], tmp_path / "whole")
-    assert [place.name for place in tmp_path.iterdir()] == ["mine.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
 def test_the_command_tells_where_cells_came_from(pieces, tmp_path, capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["merge", *(str(pieces / n) for n in PIECES), "--output-dir", str(tmp_path / "whole")])
-    told = capsys.readouterr().out
-    assert f"3 cells of {pieces / 'a'}" in told
-    assert "--minutes 0 only evaluates it" in told
+    output = capsys.readouterr().out
+    assert f"3 cells of {pieces / 'a'}" in output
+    assert "--minutes 0 only evaluates it" in output
 
 
 def test_questions_that_train_on_one_task_in_their_own_ways_are_joined(pieces, tmp_path):

@@ -41,10 +41,10 @@ def test_with_so_many_minutes_a_cell_tells_how_far_it_is_as_without(tmp_path):
 
     cells, heard = [Cell("one", work), Cell("two", work)], {}
     for minutes in (None, 60.0):
-        told = heard[minutes] = []
+        events = heard[minutes] = []
         config = {"identity": {}, "machine_id": "m", "commit": "c"}
         with open_run(tmp_path / str(minutes), config) as run:
-            do_pieces(run, cells, minutes, lambda *event, told=told: told.append(event))
+            do_pieces(run, cells, minutes, lambda *event, events=events: events.append(event))
     assert heard[60.0] == heard[None][:-1]  # not that all is done: the time may have been up
     texts = ["one", "one: epoch 1 of 2", "two", "two: epoch 1 of 2"]
     assert heard[60.0] == list(zip((0.0, 0.25, 0.5, 0.75), texts, strict=True))

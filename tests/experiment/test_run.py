@@ -55,7 +55,7 @@ def test_finished_cells_are_not_repeated(tmp_path):
 
 
 def test_what_a_cell_tells_is_its_piece_of_the_whole_and_never_goes_back(tmp_path):
-    told = []
+    events = []
 
     def work():
         for fraction in (0.5, 1.0, 0.0, 1.0):  # trained twice
@@ -64,15 +64,15 @@ def test_what_a_cell_tells_is_its_piece_of_the_whole_and_never_goes_back(tmp_pat
 
     with open_run(tmp_path, _config(a=1)) as run:
         cells = [Cell("one", list, 1.0), Cell("two", work, 2.0), Cell("three", list, 1.0)]
-        run.do(cells, lambda fraction, text: told.append((fraction, text)))
-    assert [text for _, text in told if text.startswith("two: ")] == [
+        run.do(cells, lambda fraction, text: events.append((fraction, text)))
+    assert [text for _, text in events if text.startswith("two: ")] == [
         *("two: 50%", "two: 100%", "two: 0%", "two: 100%")
     ]
-    assert [fraction for fraction, _ in told] == [0.0, 0.25, 0.5, 0.75, 0.75, 0.75, 0.75, 1.0]
+    assert [fraction for fraction, _ in events] == [0.0, 0.25, 0.5, 0.75, 0.75, 0.75, 0.75, 1.0]
 
 
 def test_trainings_within_a_cell_are_told_to_who_waits_for_the_run(tmp_path):
-    task, told = load_task("digits", patch_size=4), []
+    task, events = load_task("digits", patch_size=4), []
 
     def work():
         model = build_model("vit", task, width=8, layers=1)
@@ -80,11 +80,11 @@ def test_trainings_within_a_cell_are_told_to_who_waits_for_the_run(tmp_path):
         return []
 
     with open_run(tmp_path / "run", _config(a=1)) as run:
-        run.do([Cell("one", list), Cell("two", work)], lambda *event: told.append(event))
-    assert told[0] == (0.0, "one")
-    assert told[1] == (0.5, "two")
-    assert told[-2][0] == 1.0
-    assert told[-2][1].startswith("two: epoch 2 of 2, best validation")
+        run.do([Cell("one", list), Cell("two", work)], lambda *event: events.append(event))
+    assert events[0] == (0.0, "one")
+    assert events[1] == (0.5, "two")
+    assert events[-2][0] == 1.0
+    assert events[-2][1].startswith("two: epoch 2 of 2, best validation")
     assert waiting() is None
 
 
@@ -115,7 +115,7 @@ def test_what_failed_stays_noted_while_other_cells_are_done(tmp_path):
     calls = []
 
     def noted():
-        return [each["cell"] for each in json.loads((tmp_path / "failed.json").read_text())]
+        return [failure["cell"] for failure in json.loads((tmp_path / "failed.json").read_text())]
 
     _do(tmp_path, [_cell("bad", calls, error=UsageError("no"))])
     _do(tmp_path, [_cell("good", calls)])
@@ -140,8 +140,8 @@ def test_the_work_of_child_processes_is_counted():
         subprocess.run([sys.executable, "-c", busy], check=True)
         return []
 
-    [told] = clocked(Cell("one", work)).work()
-    assert told.labels["core_s"] >= 0.4
+    [record] = clocked(Cell("one", work)).work()
+    assert record.labels["core_s"] >= 0.4
 
 
 def test_interruption_keeps_what_is_finished(tmp_path):
@@ -327,13 +327,13 @@ def test_other_data_under_the_same_names_is_another_run(tmp_path):
         open_run(tmp_path, {**_config(a=1), "data": {"mails": "two"}}),
     ):
         pass
-    with open_run(tmp_path, _config(a=1)) as run:  # from before data was told
+    with open_run(tmp_path, _config(a=1)) as run:  # from before runs recorded their data
         assert run.finished() == {"one"}
 
 
 def _two_tasks(rate: float, digest: str = "one") -> dict[str, Any]:
-    own = {"mails": {"rate": 1.0}, "films": {"rate": rate}}
-    return {**_config(tasks=own), "data": {"mails": "one", "films": digest}}
+    tasks = {"mails": {"rate": 1.0}, "films": {"rate": rate}}
+    return {**_config(tasks=tasks), "data": {"mails": "one", "films": digest}}
 
 
 def test_a_task_that_was_not_begun_may_change(tmp_path):
@@ -429,5 +429,5 @@ def test_records_of_code_that_no_commit_holds_are_counted(tmp_path):
     records = [Record("x", 1.0, "", "measured", cell=cell, commit=commit) for cell, commit in kinds]
     records += [Record("cell", None, "", "measured", cell="one", commit="abc+")]
     records += [Record("x", 1.0, "", "paper", cell="one", commit="abc+")]
-    found = StudyResult("compare", tmp_path, {}, records, [], []).to_dict()
-    assert found["uncommitted_records"] == 2
+    summary = StudyResult("compare", tmp_path, {}, records, [], []).to_dict()
+    assert summary["uncommitted_records"] == 2

@@ -114,7 +114,7 @@ def study(tmp_path, monkeypatch):
 
 
 def test_a_study_adds_to_the_records_of_the_engine(study):
-    own = schema_of(
+    schema = schema_of(
         study(
             """
             [score]
@@ -129,18 +129,18 @@ def test_a_study_adds_to_the_records_of_the_engine(study):
             """
         )
     )
-    assert own.known("cell")
-    assert own.known("mean_score")
-    assert own.known("mean_latency_ms")
-    assert not own.known("mean_scor")
-    assert not own.known("mean_mean_score")
-    assert own.unit("score") == own.unit("mean_score") == "share or score"
-    assert own.entry("latency_ms").labels == ("place",)
-    assert own.unit("latency_ms") == "ms"  # what the study leaves out is the engine's
-    assert own.entry("mean_score").means == "Mean over seeds of score"
-    assert own.entry("mean_score").labels == ("arm", "seed", "over")
+    assert schema.known("cell")
+    assert schema.known("mean_score")
+    assert schema.known("mean_latency_ms")
+    assert not schema.known("mean_scor")
+    assert not schema.known("mean_mean_score")
+    assert schema.unit("score") == schema.unit("mean_score") == "share or score"
+    assert schema.entry("latency_ms").labels == ("place",)
+    assert schema.unit("latency_ms") == "ms"  # what the study leaves out is the engine's
+    assert schema.entry("mean_score").means == "Mean over seeds of score"
+    assert schema.entry("mean_score").labels == ("arm", "seed", "over")
     with pytest.raises(UsageError, match=r"unknown record 'scor'.*score"):
-        own.unit("scor")
+        schema.unit("scor")
 
 
 def test_no_package_is_run_to_read_its_file(study):
@@ -176,9 +176,9 @@ def test_a_broken_file_is_one_line(study, text, words):
 
 
 def test_a_study_includes_packages_of_its_distribution(study):
-    own = study('include = ["a_lab.shared"]\n[kept]\nlabels = ["arm"]', before="")
+    study_name = study('include = ["a_lab.shared"]\n[kept]\nlabels = ["arm"]', before="")
     study('[kept]\nmeans = "Score kept"\nunit = "share"', "a_lab.shared")
-    assert schema_of(own).entry("kept") == Entry(("share",), "Score kept", ("arm",))
+    assert schema_of(study_name).entry("kept") == Entry(("share",), "Score kept", ("arm",))
     assert "a_lab" in sys.modules
     assert "a_lab.shared" not in sys.modules
     del sys.modules["a_lab"]

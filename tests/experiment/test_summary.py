@@ -35,8 +35,8 @@ def records():
 
 
 def _find(records, name, **labels):
-    (found,) = [r for r in records if r.name == name and labels.items() <= r.labels.items()]
-    return found
+    (record,) = [r for r in records if r.name == name and labels.items() <= r.labels.items()]
+    return record
 
 
 def _slow(numbers):
@@ -46,7 +46,7 @@ def _slow(numbers):
 
 
 def test_means_and_differences_are_those_of_the_slow_form(records):
-    found = summarise(records, Summary(baselines=("softmax", "b"), free=("method",)))
+    summary = summarise(records, Summary(baselines=("softmax", "b"), free=("method",)))
     for task in TASKS:
         scores = {
             arm: {
@@ -58,14 +58,14 @@ def test_means_and_differences_are_those_of_the_slow_form(records):
         }
         for arm in ARMS:
             value, interval = _slow(list(scores[arm].values()))
-            mean = _find(found, "mean_score", arm=arm, task=task)
+            mean = _find(summary, "mean_score", arm=arm, task=task)
             assert (mean.value, mean.count) == (pytest.approx(value), len(scores[arm]))
             assert mean.interval == pytest.approx(interval)
             assert mean.labels == {"arm": arm, "task": task, "over": "seeds"}
             for less in {"softmax", "b"} - {arm}:
                 shared = scores[arm].keys() & scores[less].keys()
                 value, interval = _slow([scores[arm][n] - scores[less][n] for n in shared])
-                gap = _find(found, "score_difference", arm=arm, task=task, less=less)
+                gap = _find(summary, "score_difference", arm=arm, task=task, less=less)
                 assert (gap.value, gap.count) == (pytest.approx(value), len(shared))
                 assert gap.interval == pytest.approx(interval)
 
@@ -82,8 +82,8 @@ def test_a_quantity_that_is_not_compared_has_a_mean_alone(records):
 
 
 def test_labels_that_are_not_kept_do_not_split_a_mean(records):
-    found = summarise(records, Summary(mean_labels=("arm", "task")))
-    assert len(found) == len(ARMS) * len(TASKS)
+    summary = summarise(records, Summary(mean_labels=("arm", "task")))
+    assert len(summary) == len(ARMS) * len(TASKS)
 
 
 def test_seeds_that_agree_to_the_last_answer_have_the_spread_of_rounding():
@@ -99,7 +99,7 @@ def test_pairs_are_those_that_both_have():
 
 def test_an_arm_is_not_compared_with_itself_nor_with_one_that_has_no_common_seed(records):
     lone = Record("score", 0.5, "share", "measured", {"arm": "c", "task": "one", "seed": 9})
-    found = summarise([*records, lone], Summary(baselines=("softmax",), free=("method",)))
-    gaps = [r for r in found if r.name == "score_difference"]
+    summary = summarise([*records, lone], Summary(baselines=("softmax",), free=("method",)))
+    gaps = [r for r in summary if r.name == "score_difference"]
     assert {r.labels["arm"] for r in gaps} == {"a", "b"}
-    assert _find(found, "mean_score", arm="c").count == 1
+    assert _find(summary, "mean_score", arm="c").count == 1

@@ -94,10 +94,10 @@ def test_a_learned_confidence_is_exported_and_decides(tmp_path):
         assert left.tolist() == (expected.layers - 1).tolist()
         assert 0 < int(left.sum()) < len(left)
         torch.testing.assert_close(logits, expected.logits, rtol=1e-4, atol=1e-5)
-        for number, place in enumerate(left.tolist()):
+        for number, exit_index in enumerate(left.tolist()):
             keep = inputs["attention_mask"][number].bool()
             one = {name: value[number, keep][None] for name, value in inputs.items()}
-            assert chain(one)[1].tolist() == [place]
+            assert chain(one)[1].tolist() == [exit_index]
     model.plan = dataclasses.replace(plan, confidence="softmax")
     with torch.no_grad():
         by_probability = model(**inputs)

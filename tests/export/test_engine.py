@@ -28,11 +28,11 @@ def expected(segments, inputs, threshold):
     answers, places = [], []
     for row in range(len(next(iter(inputs.values())))):
         values = one(inputs, row)
-        for place, segment in enumerate(segments):
+        for exit_index, segment in enumerate(segments):
             hidden, logits = segment(**values)
             if logits.softmax(-1).max() > threshold or segment is segments[-1]:
                 answers.append(logits[0])
-                places.append(place)
+                places.append(exit_index)
                 break
             mask = {name: values[name] for name in ("attention_mask",) if name in values}
             values = {"hidden": hidden, **mask}
@@ -71,11 +71,11 @@ def test_inputs_leave_after_each_of_four_segments():
     torch.testing.assert_close(logits, answers, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("threshold", "place"), [(0.0, 0), (1.0, 1)])
-def test_everybody_leaves_at_once_or_nobody(chain, threshold, place):
+@pytest.mark.parametrize(("threshold", "exit_index"), [(0.0, 0), (1.0, 1)])
+def test_everybody_leaves_at_once_or_nobody(chain, threshold, exit_index):
     chain.threshold = threshold
     for inputs in (texts(6), one(texts(6), 2)):
-        assert set(chain(inputs)[1].tolist()) == {place}
+        assert set(chain(inputs)[1].tolist()) == {exit_index}
 
 
 def test_every_exit_is_what_a_threshold_chooses_from(chain):
@@ -203,11 +203,11 @@ def test_whole_numbers_of_any_kind_are_cast(chain, cast, rows):
     inputs = texts(rows, 10)
     logits, left = chain(inputs)
     given = {name: CASTS[cast](value) for name, value in inputs.items()}
-    found, places = chain(given)
-    wanted = np.ndarray if cast.startswith("NumPy") else torch.Tensor
-    assert isinstance(found, wanted)
-    assert isinstance(places, wanted)
-    torch.testing.assert_close(torch.as_tensor(found), logits)
+    output, places = chain(given)
+    array_type = np.ndarray if cast.startswith("NumPy") else torch.Tensor
+    assert isinstance(output, array_type)
+    assert isinstance(places, array_type)
+    torch.testing.assert_close(torch.as_tensor(output), logits)
     assert places.tolist() == left.tolist()
     mask = {**given, "attention_mask": inputs["attention_mask"].bool()}
     torch.testing.assert_close(torch.as_tensor(chain(mask)[0]), logits)
@@ -233,8 +233,8 @@ def with_token(number):
         (changed(input_ids="a text"), "input_ids is a str"),
         (changed(input_ids=np.array([["a"] * 6] * 3)), "input_ids is of <U1"),
         (changed(input_ids=np.array([[None] * 6] * 3)), "input_ids is of object"),
-        (changed(input_ids=with_token(-1)), "input_ids must not be negative, got -1"),
-        (changed(input_ids=with_token(-1).numpy()), "input_ids must not be negative, got -1"),
+        (changed(input_ids=with_token(-1)), "input_ids must not be negative; got -1"),
+        (changed(input_ids=with_token(-1).numpy()), "input_ids must not be negative; got -1"),
         (changed(input_ids=with_token(VOCABULARY)), f"token {VOCABULARY} or a token type"),
         (changed(input_ids=with_token(2**62)), f"token {2**62} or a token type"),
         (changed(input_ids=IDS.float()), "input_ids must be whole numbers; got float32"),
@@ -243,7 +243,7 @@ def with_token(number):
         (changed(input_ids=IDS[..., None]), r"input_ids is of shape \(3, 6, 1\); the model reads"),
         (changed(input_ids=torch.tensor(3)), r"input_ids is of shape \(\)"),
         (changed(input_ids=IDS[:2]), r"shape \(3, 6\), not of \(2, 6\)"),
-        (changed(attention_mask=2 * MASK), "1 for real tokens and 0 for pads, got 0 to 2"),
+        (changed(attention_mask=2 * MASK), "1 for real tokens and 0 for pads; got 0 to 2"),
         (changed(attention_mask=-10000 * (1 - MASK)), "1 for real tokens and 0 for pads"),
         (changed(attention_mask=MASK.float()), "attention_mask must be whole numbers"),
         (changed(attention_mask=MASK * torch.tensor([[1], [0], [1]])), "begin with a real token"),
@@ -290,5 +290,5 @@ def test_pixels_of_another_size_are_refused(image_chains):
 def test_pixels_of_numpy_in_double_precision(image_chains):
     exported = image_chains[0]
     expected = exported({"pixel_values": PIXELS})[0]
-    found = exported({"pixel_values": PIXELS.numpy().astype("f8")})[0]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    output = exported({"pixel_values": PIXELS.numpy().astype("f8")})[0]
+    np.testing.assert_allclose(output, expected, rtol=1e-5)

@@ -74,8 +74,8 @@ def test_the_batch_may_share_a_range(frozen, tmp_path):
     shifts = []
     for together in (True, False):
         with imitating_int8(model, Int8Rules(together=together)):
-            found = _every_exit(model, given)
-        shifts.append(logit_shift(int8, found).relative)
+            logits = _every_exit(model, given)
+        shifts.append(logit_shift(int8, logits).relative)
     assert shifts[0] < shifts[1] / 3
 
 
@@ -90,5 +90,5 @@ def test_a_dense_classifier_is_imitated_too(tmp_path):
         imitated = model(**given).logits
     with torch.no_grad():
         plain = model(**given).logits
-    near, far = (logit_shift(int8, each).relative for each in (imitated, plain))
+    near, far = (logit_shift(int8, logits).relative for logits in (imitated, plain))
     assert near < NEAR < FAR < far

@@ -101,10 +101,10 @@ def test_seven_bits_lose_more_than_eight_where_sums_do_not_overflow(segments, tm
 def test_every_candidate_is_tried_and_nobody_wins_here(segments, tmp_path):
     candidates = [Int8Settings("tensor"), Int8Settings("blocks", float32_layers=("*.head",))]
     inputs = texts()
-    found = try_settings(
+    results = try_settings(
         segments, candidates, lambda paths: Chain(paths)(inputs)[0].shape, tmp_path
     )
-    trials = list(found)
+    trials = list(results)
     assert [trial.settings for trial in trials] == candidates
     assert all(trial.outcome == (40, 3) for trial in trials)
     assert all(trial.bytes == sum(p.stat().st_size for p in trial.segments) for trial in trials)
@@ -113,10 +113,10 @@ def test_every_candidate_is_tried_and_nobody_wins_here(segments, tmp_path):
 
 def test_results_survive_a_later_failure(segments, tmp_path):
     candidates = [Int8Settings(), Int8Settings(float32_layers=("nothing",))]
-    found = try_settings(segments, candidates, len, tmp_path)
-    assert next(found).outcome == 2
+    results = try_settings(segments, candidates, len, tmp_path)
+    assert next(results).outcome == 2
     with pytest.raises(UsageError, match="no layer is named 'nothing'"):
-        next(found)
+        next(results)
 
 
 def test_the_layer_with_an_outlier_is_the_most_sensitive(tmp_path):
@@ -127,19 +127,19 @@ def test_the_layer_with_an_outlier_is_the_most_sensitive(tmp_path):
         module.layers[0].rise.bias[5] = -20.0
     paths = [export_onnx(module, texts(2, 8), tmp_path / "plain.onnx")]
     settings = Int8Settings("tensor")
-    found = sensitivities(paths, texts(), tmp_path / "work" / "here", settings)
-    assert found[0][0] == "0.layers.0.fall"
-    assert found[0][1].relative > 2 * found[1][1].relative
-    whole = [layer for layer in quantisable_layers(paths) if layer != found[0][0]]
+    ranking = sensitivities(paths, texts(), tmp_path / "work" / "here", settings)
+    assert ranking[0][0] == "0.layers.0.fall"
+    assert ranking[0][1].relative > 2 * ranking[1][1].relative
+    whole = [layer for layer in quantisable_layers(paths) if layer != ranking[0][0]]
     alone = quantise(paths, tmp_path / "alone", replace(settings, float32_layers=tuple(whole)))
     shift = logit_shift(Chain(paths)(texts())[0], Chain(alone)(texts())[0])
-    assert found[0][1].relative == pytest.approx(shift.relative, rel=1e-5)
-    assert len(found) == 5
+    assert ranking[0][1].relative == pytest.approx(shift.relative, rel=1e-5)
+    assert len(ranking) == 5
     assert list((tmp_path / "work" / "here").iterdir()) == []
     plain = Chain(paths)(texts())[0]
     shifts = {
-        scales: logit_shift(plain, Chain(quantise(paths, tmp_path / scales, each))(texts())[0])
-        for scales, each in (("tensor", settings), ("channel", Int8Settings("channel")))
+        scales: logit_shift(plain, Chain(quantise(paths, tmp_path / scales, variant))(texts())[0])
+        for scales, variant in (("tensor", settings), ("channel", Int8Settings("channel")))
     }
     assert shifts["tensor"].relative > 2 * shifts["channel"].relative
 

@@ -38,7 +38,7 @@ def saved(tmp_path_factory):
 
 @pytest.fixture
 def folder(saved, tmp_path, monkeypatch):
-    """A copy with a stranger's module in it; whoever is asked whether to run it says yes."""
+    """A saved model with a stranger's module in it; a prompt to run it is answered with yes."""
     shutil.copytree(saved, tmp_path / "copy")
     (tmp_path / "copy" / "evil.py").write_text(CODE.format(mark=str(tmp_path / "PWNED")))
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n" * 20))

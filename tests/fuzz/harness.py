@@ -140,7 +140,7 @@ def survives(call: Callable[[], object], **inputs: object) -> object:
         except Hang:
             problem = f"takes more than {SECONDS} s"
         except Exception as error:
-            problem = f"{type(error).__name__} {_place(error)}: {str(error)[:200]}"
+            problem = f"{type(error).__name__} {_innermost_frame(error)}: {str(error)[:200]}"
     if problem:
         report(problem, **inputs)
     return None
@@ -155,13 +155,13 @@ def wrong_line(message: str) -> str:
     return ""
 
 
-def _place(error: BaseException) -> str:
+def _innermost_frame(error: BaseException) -> str:
     """The last line of the library that an error passed through."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "/sparing/" in frame.filename]
-    if not own:
+    library_frames = [frame for frame in frames if "/sparing/" in frame.filename]
+    if not library_frames:
         return "outside sparing"
-    last = own[-1]
+    last = library_frames[-1]
     return f"at {last.filename.partition('/sparing/')[2]}:{last.name}"
 
 
@@ -189,7 +189,7 @@ def command(arguments: list[str], folder: Path, stdin: str = "", **inputs: objec
         except Hang:
             problem = f"takes more than {SECONDS} s"
         except Exception as error:
-            problem = f"{type(error).__name__} {_place(error)}: {str(error)[:200]}"
+            problem = f"{type(error).__name__} {_innermost_frame(error)}: {str(error)[:200]}"
     ended = Ended(code, out.getvalue(), err.getvalue())
     problem = problem or wrong_end(ended, arguments)
     if problem:

@@ -68,10 +68,10 @@ def picture(form="PNG"):
 
 def fresh(folder, name):
     """An empty folder for this input."""
-    place = folder / name
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    return place
+    directory = folder / name
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    return directory
 
 
 @fuzzed(
@@ -95,18 +95,18 @@ def fresh(folder, name):
 )
 def test_tables(folder, ending, content, cuts, options):
     """Rows of texts in any file."""
-    place = fresh(folder, "tables") / f"rows{ending}"
+    file = fresh(folder, "tables") / f"rows{ending}"
     spoilt = spoilt_bytes(content, cuts)
-    place.write_bytes(gzip.compress(spoilt) if ending.endswith(".gz") else spoilt)
-    survives(lambda: load_task(str(place), **options), file=place.name, spoilt=spoilt, o=options)
+    file.write_bytes(gzip.compress(spoilt) if ending.endswith(".gz") else spoilt)
+    survives(lambda: load_task(str(file), **options), file=file.name, spoilt=spoilt, o=options)
 
 
 @fuzzed(4, 0.02, ending=st.sampled_from([".csv.gz", ".tsv.gz"]), cuts=st.lists(CUTS, min_size=1))
 def test_packed_tables(folder, ending, cuts):
     """Damage to what packs the rows."""
-    place = fresh(folder, "packed") / f"rows{ending}"
-    place.write_bytes(spoilt_bytes(gzip.compress(table(), mtime=0), cuts))
-    survives(lambda: load_task(str(place)), content=place.read_bytes())
+    file = fresh(folder, "packed") / f"rows{ending}"
+    file.write_bytes(spoilt_bytes(gzip.compress(table(), mtime=0), cuts))
+    survives(lambda: load_task(str(file)), content=file.read_bytes())
 
 
 TYPES = st.sampled_from(["u1", "i8", "f4", "f8", "?", "c8", "U3", "S3", "M8[D]", "i1", "u8", "O"])
@@ -141,9 +141,9 @@ def test_arrays(folder, arrays, cuts):
             made[name] = made[name].astype(kind)
     packed = io.BytesIO()
     np.savez(packed, **made)
-    place = fresh(folder, "arrays")
-    (place / "cifar10_x.npz").write_bytes(spoilt_bytes(packed.getvalue(), cuts))
-    survives(lambda: load_task("cifar10", data=place), arrays=arrays, cuts=cuts)
+    directory = fresh(folder, "arrays")
+    (directory / "cifar10_x.npz").write_bytes(spoilt_bytes(packed.getvalue(), cuts))
+    survives(lambda: load_task("cifar10", data=directory), arrays=arrays, cuts=cuts)
 
 
 @fuzzed(
@@ -161,22 +161,22 @@ def test_arrays(folder, arrays, cuts):
 )
 def test_grey_pictures(folder, name, header, packed, cuts):
     """idx files with any header."""
-    place = fresh(folder, "idx")
+    directory = fresh(folder, "idx")
     for stem, count in (("train", 40), ("t10k", 20)):
         images = struct.pack(">HBB3I", 0, 8, 3, count, 28, 28) + bytes(count * 784)
         labels = struct.pack(">HBBI", 0, 8, 1, count) + bytes(n % 10 for n in range(count))
-        (place / f"{stem}-images-idx3-ubyte").write_bytes(images)
-        (place / f"{stem}-labels-idx1-ubyte").write_bytes(labels)
-    file = place / f"{name}-ubyte"
+        (directory / f"{stem}-images-idx3-ubyte").write_bytes(images)
+        (directory / f"{stem}-labels-idx1-ubyte").write_bytes(labels)
+    file = directory / f"{name}-ubyte"
     zero, kind, axes, sizes = header
     start = struct.pack(f">HBB{len(sizes)}I", zero, kind, axes, *sizes)
     content = spoilt_bytes(start + file.read_bytes()[len(start) :], cuts)
     if packed:
         file.unlink()
-        (place / f"{file.name}.gz").write_bytes(gzip.compress(content))
+        (directory / f"{file.name}.gz").write_bytes(gzip.compress(content))
     else:
         file.write_bytes(content)
-    survives(lambda: load_task("mnist", data=place), name=name, header=header, cuts=cuts)
+    survives(lambda: load_task("mnist", data=directory), name=name, header=header, cuts=cuts)
 
 
 @fuzzed(
@@ -189,16 +189,16 @@ def test_grey_pictures(folder, name, header, packed, cuts):
 )
 def test_pictures(folder, form, ending, cuts, size):
     """A folder of pictures, one of them damaged."""
-    place = fresh(folder, "pictures")
+    directory = fresh(folder, "pictures")
     for split in ("train", "val"):
         for label in "ab":
-            (place / split / label).mkdir(parents=True)
+            (directory / split / label).mkdir(parents=True)
             for number in range(6):
-                (place / split / label / f"{number}.png").write_bytes(picture())
+                (directory / split / label / f"{number}.png").write_bytes(picture())
     spoilt = spoilt_bytes(picture(form), cuts)
-    (place / "train" / "a" / f"0{ending or '.png'}").write_bytes(spoilt)
+    (directory / "train" / "a" / f"0{ending or '.png'}").write_bytes(spoilt)
     survives(
-        lambda: load_task(str(place), image_size=size, patch_size=4),
+        lambda: load_task(str(directory), image_size=size, patch_size=4),
         form=form,
         ending=ending,
         spoilt=spoilt,
@@ -209,8 +209,8 @@ def test_pictures(folder, form, ending, cuts, size):
 @fuzzed(6, 0.03, kind=st.sampled_from(["tar.gz", "tar", "zip"]), cuts=st.lists(CUTS, max_size=2))
 def test_archives(folder, kind, cuts):
     """Reviews in an archive that is damaged."""
-    place = fresh(folder, "archives") / "imdb"
-    place.mkdir()
+    directory = fresh(folder, "archives") / "imdb"
+    directory.mkdir()
     content = spoilt_bytes(archive(kind), cuts)
-    (place / f"aclImdb_v1.{kind}").write_bytes(content)
-    survives(lambda: load_task("imdb", data=place.parent), kind=kind, cuts=cuts)
+    (directory / f"aclImdb_v1.{kind}").write_bytes(content)
+    survives(lambda: load_task("imdb", data=directory.parent), kind=kind, cuts=cuts)

@@ -39,22 +39,22 @@ def _files(kind):
         sparing.swap(model, "linear")
     if kind == "adaptive":
         model = sparing.adapt(model)
-    with tempfile.TemporaryDirectory() as place:
-        model.save_pretrained(place)
-        return {file.name: file.read_bytes() for file in Path(place).iterdir()}
+    with tempfile.TemporaryDirectory() as temporary:
+        model.save_pretrained(temporary)
+        return {file.name: file.read_bytes() for file in Path(temporary).iterdir()}
 
 
-def _write(place, kind):
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir()
+def _write(model_dir, kind):
+    shutil.rmtree(model_dir, ignore_errors=True)
+    model_dir.mkdir()
     for name, content in _files(kind).items():
-        (place / name).write_bytes(content)
+        (model_dir / name).write_bytes(content)
 
 
-def _own(config, changes):
+def _spoilt_section(config, changes):
     """Changes of what sparing itself writes into the configuration."""
-    own = config.get("sparing") or {}
-    return {**config, "sparing": spoilt_tree(own, changes)}
+    section = config.get("sparing") or {}
+    return {**config, "sparing": spoilt_tree(section, changes)}
 
 
 @fuzzed(
@@ -62,18 +62,24 @@ def _own(config, changes):
     0.07,
     kind=st.sampled_from(KINDS),
     changes=CHANGES,
-    ours=st.booleans(),
+    sparing_section=st.booleans(),
     cuts=st.just([]) | st.just([]) | st.lists(CUTS, max_size=2),
 )
-def test_configurations(folder, kind, changes, ours, cuts):
+def test_configurations(folder, kind, changes, sparing_section, cuts):
     """config.json with other values, or damaged."""
-    place = folder / "model"
-    _write(place, kind)
-    config = json.loads((place / "config.json").read_text())
-    spoilt = _own(config, changes) if ours else spoilt_tree(config, changes)
+    model_dir = folder / "model"
+    _write(model_dir, kind)
+    config = json.loads((model_dir / "config.json").read_text())
+    spoilt = _spoilt_section(config, changes) if sparing_section else spoilt_tree(config, changes)
     text = spoilt_bytes(text_of(spoilt).encode(), cuts)
-    (place / "config.json").write_bytes(text)
-    survives(lambda: sparing.load(place), kind=kind, changes=changes, ours=ours, cuts=cuts)
+    (model_dir / "config.json").write_bytes(text)
+    survives(
+        lambda: sparing.load(model_dir),
+        kind=kind,
+        changes=changes,
+        sparing_section=sparing_section,
+        cuts=cuts,
+    )
 
 
 @fuzzed(
@@ -86,9 +92,9 @@ def test_configurations(folder, kind, changes, ours, cuts):
 )
 def test_weights(folder, kind, changes, cuts, length):
     """The header of the weights with other values, or damaged bytes."""
-    place = folder / "model"
-    _write(place, kind)
-    content = (place / WEIGHTS).read_bytes()
+    model_dir = folder / "model"
+    _write(model_dir, kind)
+    content = (model_dir / WEIGHTS).read_bytes()
     size = struct.unpack("<Q", content[:8])[0]
     if cuts:
         content = spoilt_bytes(content, cuts)
@@ -97,9 +103,9 @@ def test_weights(folder, kind, changes, cuts, length):
         content = struct.pack("<Q", len(header)) + header + content[8 + size :]
     if length is not None:
         content = struct.pack("<Q", length) + content[8:]
-    (place / WEIGHTS).write_bytes(content)
+    (model_dir / WEIGHTS).write_bytes(content)
     inputs = {"kind": kind, "changes": changes, "cuts": cuts, "length": length}
-    survives(lambda: sparing.load(place), **inputs)
+    survives(lambda: sparing.load(model_dir), **inputs)
 
 
 @fuzzed(
@@ -113,15 +119,15 @@ def test_weights(folder, kind, changes, cuts, length):
 )
 def test_commands_on_models(folder, kind, changes, file, verb, words):
     """Commands that open a model whose folder holds odd files; none of them gets to work."""
-    place = folder / "model"
-    _write(place, kind)
+    model_dir = folder / "model"
+    _write(model_dir, kind)
     if file == "config.json":
-        config = json.loads((place / file).read_text())
-        (place / file).write_text(text_of(spoilt_tree(config, changes)))
+        config = json.loads((model_dir / file).read_text())
+        (model_dir / file).write_text(text_of(spoilt_tree(config, changes)))
     elif file.endswith(".txt"):
-        (place / file).write_text(f"[PAD]\n[UNK]\n{words}\n", encoding="utf-8")
+        (model_dir / file).write_text(f"[PAD]\n[UNK]\n{words}\n", encoding="utf-8")
     else:
-        (place / file).write_text(text_of(spoilt_tree({"tokenizer_class": "E"}, changes)))
+        (model_dir / file).write_text(text_of(spoilt_tree({"tokenizer_class": "E"}, changes)))
     arguments = {
         "swap": ["swap", "model", "no-such-mechanism", "--output-dir", "out"],
         "advise": ["advise", "model", "--texts", "no-such-file"],

@@ -35,33 +35,33 @@ def _files():
 
     from tests.experiment.test_merge import WHOLE
 
-    found = {}
+    files = {}
     for kind in ("compare", "kerformer"):
-        with tempfile.TemporaryDirectory() as place:
-            folder = Path(place) / "run"
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary) / "run"
             if kind == "compare":
                 made = [*records(ARMS, seeds=2), *CLAIMS]
                 write_run(folder, config(ARMS, 2), made, GOALS, [{"cell": "a", "error": "b"}])
             else:
                 find_study("kerformer").run(WHOLE, folder, minutes=0.0)
-            found[kind] = {
+            files[kind] = {
                 file.relative_to(folder).as_posix(): file.read_bytes()
                 for file in folder.rglob("*")
                 if file.is_file() and not file.name.startswith("report")
             }
-    return found
+    return files
 
 
-def _write(place, kind):
-    shutil.rmtree(place, ignore_errors=True)
+def _write(run_dir, kind):
+    shutil.rmtree(run_dir, ignore_errors=True)
     for name, content in _files()[kind].items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        (place / name).write_bytes(content)
+        (run_dir / name).parent.mkdir(parents=True, exist_ok=True)
+        (run_dir / name).write_bytes(content)
 
 
-def _spoil(place, name, changes, cuts):
+def _spoil(run_dir, name, changes, cuts):
     """Change values, or bytes where there are cuts."""
-    file = place / name
+    file = run_dir / name
     content = (file.read_bytes() if file.is_file() else b"") or b"{}"
     if cuts:
         content = spoilt_bytes(content, cuts)
@@ -92,14 +92,14 @@ def _spoil(place, name, changes, cuts):
 )
 def test_a_run_is_reported(folder, kind, name, changes, cuts, as_json, packed, verb):
     """``sparing report`` and ``sparing pack`` on a folder with one damaged file, or packed."""
-    place = folder / "run"
-    _write(place, kind)
+    run_dir = folder / "run"
+    _write(run_dir, kind)
     if packed and cuts and name == "records.jsonl":
-        compress_file(place / name)
+        compress_file(run_dir / name)
         name = "records.jsonl.gz"
-    _spoil(place, name, changes, cuts)
-    if packed and (place / "records.jsonl").is_file():
-        compress_file(place / "records.jsonl")
+    _spoil(run_dir, name, changes, cuts)
+    if packed and (run_dir / "records.jsonl").is_file():
+        compress_file(run_dir / "records.jsonl")
     inputs = {"kind": kind, "name": name, "changes": changes, "cuts": cuts, "packed": packed}
     command([verb, "run", *(["--json"] if as_json else [])], folder, verb=verb, **inputs)
 
@@ -116,12 +116,12 @@ def test_a_run_is_reported(folder, kind, name, changes, cuts, as_json, packed, v
 def test_runs_are_merged(folder, name, changes, cuts, study, second):
     """``sparing merge`` of two folders, one of them damaged."""
     shutil.rmtree(folder / "whole", ignore_errors=True)
-    for place in ("first", "second"):
-        _write(folder / place, "kerformer")
-    place = folder / ("second" if second else "first")
+    for name_of_run in ("first", "second"):
+        _write(folder / name_of_run, "kerformer")
+    run_dir = folder / ("second" if second else "first")
     if study:
-        told = json.loads((place / "config.json").read_text())
-        (place / "config.json").write_text(text_of({**told, "study": study}))
-    _spoil(place, name, changes, cuts)
+        saved_config = json.loads((run_dir / "config.json").read_text())
+        (run_dir / "config.json").write_text(text_of({**saved_config, "study": study}))
+    _spoil(run_dir, name, changes, cuts)
     inputs = {"study": study, "second": second, "name": name, "changes": changes, "cuts": cuts}
     command(["merge", "first", "second", "--output-dir", "whole"], folder, **inputs)

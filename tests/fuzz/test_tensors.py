@@ -72,7 +72,7 @@ def test_tensors_are_mixed_or_refused(folder, name, given, same, mask, causal, c
     """Any q, k, v, x and mask."""
     if same:
         given = [given[0]] * 3
-    q, k, v = (_tensor(*each, seed) for seed, each in enumerate(given))
+    q, k, v = (_tensor(*tensor, seed) for seed, tensor in enumerate(given))
     batch, keys = (k.shape[0], k.shape[-2]) if k.ndim > 1 else (1, 1)
     others = {
         "none": None,

@@ -61,6 +61,6 @@ def whole(built):
     return full_plan(built.sizes)
 
 
-def near(ours, theirs, within=1e-12):
+def near(output, expected, within=1e-12):
     """Equal within so much, shapes and types included."""
-    torch.testing.assert_close(ours, theirs, rtol=within, atol=within)
+    torch.testing.assert_close(output, expected, rtol=within, atol=within)

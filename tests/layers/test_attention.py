@@ -7,33 +7,35 @@ from sparing import Attention, Mask, Unsupported, UsageError
 
 
 def _twins(width=12, heads=3):
-    ours = Attention(width, heads).double()
-    theirs = torch.nn.MultiheadAttention(width, heads, batch_first=True).double()
-    projections = (ours.q_projection, ours.k_projection, ours.v_projection)
+    attention = Attention(width, heads).double()
+    torch_attention = torch.nn.MultiheadAttention(width, heads, batch_first=True).double()
+    projections = (attention.q_projection, attention.k_projection, attention.v_projection)
     with torch.no_grad():
-        theirs.in_proj_weight.copy_(torch.cat([p.weight for p in projections]))
-        theirs.in_proj_bias.copy_(torch.cat([p.bias for p in projections]))
-        theirs.out_proj.weight.copy_(ours.output_projection.weight)
-        theirs.out_proj.bias.copy_(ours.output_projection.bias)
-    return ours, theirs
+        torch_attention.in_proj_weight.copy_(torch.cat([p.weight for p in projections]))
+        torch_attention.in_proj_bias.copy_(torch.cat([p.bias for p in projections]))
+        torch_attention.out_proj.weight.copy_(attention.output_projection.weight)
+        torch_attention.out_proj.bias.copy_(attention.output_projection.bias)
+    return attention, torch_attention
 
 
 def test_equals_torch_multi_head_attention():
-    ours, theirs = _twins()
+    attention, torch_attention = _twins()
     x = torch.randn(2, 7, 12, dtype=torch.float64)
     keep = torch.ones(2, 7, dtype=torch.bool)
     keep[1, 5:] = False
-    wanted, _ = theirs(x, x, x, key_padding_mask=~keep, need_weights=False)
-    torch.testing.assert_close(ours(x, mask=Mask(keep))[keep], wanted[keep], rtol=0, atol=1e-12)
+    expected, _ = torch_attention(x, x, x, key_padding_mask=~keep, need_weights=False)
+    torch.testing.assert_close(
+        attention(x, mask=Mask(keep))[keep], expected[keep], rtol=0, atol=1e-12
+    )
 
 
 def test_cross_attention_equals_torch():
-    ours, theirs = _twins()
+    attention, torch_attention = _twins()
     x = torch.randn(2, 5, 12, dtype=torch.float64)
     context = torch.randn(2, 5, 12, dtype=torch.float64)
     keep = torch.tensor([[True] * 5, [True, False, True, False, True]])
-    wanted, _ = theirs(x, context, context, key_padding_mask=~keep, need_weights=False)
-    torch.testing.assert_close(ours(x, context, mask=Mask(keep)), wanted, rtol=0, atol=1e-12)
+    expected, _ = torch_attention(x, context, context, key_padding_mask=~keep, need_weights=False)
+    torch.testing.assert_close(attention(x, context, mask=Mask(keep)), expected, rtol=0, atol=1e-12)
 
 
 def test_heads_that_do_not_divide_the_width():

@@ -30,25 +30,25 @@ def test_padded_and_packed_rows_keep_the_same_tokens(share, lengths):
     keep = torch.arange(tokens) < torch.tensor(lengths)[:, None]
     plan = Plan((1,) * 3, (1,) * 3, tokens_kept=share, tokens_after=1)
     packed, layout = pack(rows, keep)
-    kept = kept_tokens(received * keep, layout, plan)
-    expected = packed[kept].split(layout.choose(kept).lengths.tolist())
+    selected = kept_tokens(received * keep, layout, plan)
+    expected = packed[selected].split(layout.choose(selected).lengths.tolist())
     capacity = Capacity.from_share(share)
-    found = drop_padded(rows, received, keep, capacity)
-    left = capacity.keep_after(keep)
-    assert found.shape[1] == capacity.of_count(tokens)
-    for row, mask, ours in zip(found, left, expected, strict=True):
-        assert torch.equal(row[mask], ours)
+    rows_left = drop_padded(rows, received, keep, capacity)
+    keep_after = capacity.keep_after(keep)
+    assert rows_left.shape[1] == capacity.of_count(tokens)
+    for row, mask, expected_rows in zip(rows_left, keep_after, expected, strict=True):
+        assert torch.equal(row[mask], expected_rows)
 
 
 def test_without_pads_the_order_of_tokens_stays():
     rows = torch.arange(6.0)[None, :, None]
     received = torch.tensor([[0.0, 0.3, 0.1, 0.2, 0.4, 0.0]])
-    found = drop_padded(rows, received, None, Capacity.from_share(0.5))
-    assert found[0, :, 0].tolist() == [0.0, 1.0, 4.0]
+    rows_left = drop_padded(rows, received, None, Capacity.from_share(0.5))
+    assert rows_left[0, :, 0].tolist() == [0.0, 1.0, 4.0]
 
 
 def test_the_layout_that_is_left_fits_the_rows():
     keep = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]).bool()
-    left = Capacity.from_share(0.5).keep_after(keep)
-    assert left.tolist() == [[True, True], [True, False]]
-    assert Packed(left.sum(1)).lengths.tolist() == [2, 1]
+    keep_after = Capacity.from_share(0.5).keep_after(keep)
+    assert keep_after.tolist() == [[True, True], [True, False]]
+    assert Packed(keep_after.sum(1)).lengths.tolist() == [2, 1]

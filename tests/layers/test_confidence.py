@@ -1,4 +1,4 @@
-"""What a confidence head reads and says, and that an encoder asks it where the plan does."""
+"""What a confidence head reads and predicts, and that an encoder uses it where the plan says."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_new_head_is_never_sure_and_a_fitted_one_is_logistic():
 
 
 def _learned(threshold=0.5, **changes):
-    """An encoder with random confidence heads, and a plan that asks them."""
+    """An encoder with random confidence heads, and a plan that uses them."""
     built = encoder()
     built.add_confidences((1, 2, 3))
     generator = torch.Generator().manual_seed(4)
@@ -62,20 +62,20 @@ def test_inputs_leave_and_go_on_narrower_by_what_was_learned():
     plan = replace(plan, exits=(1,), threshold=float(one.quantile(0.7)))
     plan = narrowing(plan, 0.5, after=2, above=float(two.quantile(0.5)))
     with record(built) as log:
-        found = built(rows, layout, plan)
+        output = built(rows, layout, plan)
     trace = built.trace(rows, layout, plan)
-    sure = {n: built.confidence_head(n)(trace.pooled[n], trace.answers[n]) for n in (1, 2, 3)}
+    confidence = {n: built.confidence_head(n)(trace.pooled[n], trace.answers[n]) for n in (1, 2, 3)}
     for index, one in enumerate(apart(rows, LENGTHS)):
-        leaves = [n for n in plan.stops if sure[n][index] > plan.threshold]
-        assert int(found.layers[index]) == min(leaves, default=4)
-        narrow = bool(sure[2][index] > plan.narrow_above) and int(found.layers[index]) > 2
+        leaves = [n for n in plan.stops if confidence[n][index] > plan.threshold]
+        assert int(output.layers[index]) == min(leaves, default=4)
+        narrow = bool(confidence[2][index] > plan.narrow_above) and int(output.layers[index]) > 2
         assert bool(log["narrow"][0][index]) == narrow
         counted = count_flops(lambda: built(*one, plan))  # noqa: B023
         assert float(log["flops"][0][index]) == counted
-    assert len(found.layers.unique()) > 1
-    assert 0 < int(log["narrow"][0].sum()) < int((found.layers > 2).sum())
+    assert len(output.layers.unique()) > 1
+    assert 0 < int(log["narrow"][0].sum()) < int((output.layers > 2).sum())
     by_probability = built(rows, layout, replace(plan, confidence="softmax"))
-    assert not torch.equal(by_probability.layers, found.layers)
+    assert not torch.equal(by_probability.layers, output.layers)
 
 
 @torch.no_grad()

@@ -47,9 +47,9 @@ def slow(built, sequence):
 def test_the_layer_written_out(norm_first):
     built = layer(norm_first)
     rows, layout = packed(RAGGED)
-    found = built(rows, layout, *ALL)
+    output = built(rows, layout, *ALL)
     expected = torch.cat([slow(built, part)[0] for part in rows.split(RAGGED)])
-    near(found, expected)
+    near(output, expected)
 
 
 @ORDERS
@@ -77,10 +77,12 @@ def test_what_is_not_kept_is_as_if_its_output_were_zero(norm_first, heads, neuro
     masked.output.weight[:, heads * SIZES.value_dim :] = 0
     masked.fall.weight[:, neurons:] = 0
     rows, layout = packed(RAGGED)
-    found = built(rows, layout, heads, neurons)
-    near(found, masked(rows, layout, *ALL))
-    near(built.forward_scored(rows, layout, heads, neurons)[0], found)
-    assert (found - built(rows, layout, *ALL)).abs().max() > (0 if (heads, neurons) == ALL else 0.1)
+    output = built(rows, layout, heads, neurons)
+    near(output, masked(rows, layout, *ALL))
+    near(built.forward_scored(rows, layout, heads, neurons)[0], output)
+    assert (output - built(rows, layout, *ALL)).abs().max() > (
+        0 if (heads, neurons) == ALL else 0.1
+    )
 
 
 @ORDERS
@@ -89,14 +91,14 @@ def test_received_attention_against_a_loop(norm_first):
     built = layer(norm_first)
     for lengths in (RAGGED, [4, 4], [6]):
         rows, layout = packed(lengths)
-        found, received = built.forward_scored(rows, layout, *ALL)
-        near(found, built(rows, layout, *ALL))
+        output, received = built.forward_scored(rows, layout, *ALL)
+        near(output, built(rows, layout, *ALL))
         near(received.sum(1), torch.ones(len(lengths), dtype=torch.float64))
         for number, part in enumerate(rows.split(lengths)):
             weights = slow(built, part)[1]
             for key in range(len(part)):
-                own = weights[:, :, key].sum() / (SIZES.heads * len(part))
-                near(received[number, key], own)
+                share = weights[:, :, key].sum() / (SIZES.heads * len(part))
+                near(received[number, key], share)
             assert bool((received[number, len(part) :] == 0).all())
 
 
@@ -135,8 +137,8 @@ def test_gradients_reach_what_is_kept_and_nothing_else():
         (built.rise.bias.grad, 10),
         (built.fall.weight.grad.T, 10),
     ]
-    for gradient, kept in parts:
-        assert bool((gradient[kept:] == 0).all())
+    for gradient, width in parts:
+        assert bool((gradient[width:] == 0).all())
     for weight in (parts[0][0], parts[2][0], parts[3][0], parts[5][0]):
         assert weight.abs().flatten(1).sum(1).count_nonzero() in (wide, tall, 10)
     assert built.output.bias.grad.count_nonzero() == WIDTH
@@ -147,15 +149,15 @@ def test_dropout_in_training_alone_and_in_both_forms(changes):
     built = layer(**changes)
     rows, layout = packed(RAGGED)
 
-    def found(scored):
+    def compute(scored):
         torch.manual_seed(0)
         return (built.forward_scored if scored else built)(rows, layout, *ALL)
 
-    calm = found(scored=False)
+    calm = compute(scored=False)
     near(calm, layer()(rows, layout, *ALL))
     built.train()
-    assert (found(scored=False) - calm).abs().max() > 0.1
-    assert (found(scored=True)[0] - calm).abs().max() > 0.1
+    assert (compute(scored=False) - calm).abs().max() > 0.1
+    assert (compute(scored=True)[0] - calm).abs().max() > 0.1
 
 
 @torch.no_grad()
@@ -164,10 +166,10 @@ def test_a_sequence_that_is_not_a_number_spoils_no_other():
     rows, layout = packed(RAGGED)
     clean = built(rows, layout, *ALL)
     rows[8, 2] = torch.nan
-    for found in (built(rows, layout, *ALL), built.forward_scored(rows, layout, *ALL)[0]):
+    for output in (built(rows, layout, *ALL), built.forward_scored(rows, layout, *ALL)[0]):
         spoiled = layout.owner == 2
-        assert bool(found[spoiled].isnan().all())
-        near(found[~spoiled], clean[~spoiled])
+        assert bool(output[spoiled].isnan().all())
+        near(output[~spoiled], clean[~spoiled])
 
 
 @pytest.mark.parametrize("weighed", [False, True])

@@ -61,8 +61,8 @@ def test_a_batch_is_its_inputs_one_by_one(plan, name, norm_first):
     rows, layout = packed(LENGTHS[name])
     together = built(rows, layout, plan)
     alone = [built(*one, plan) for one in apart(rows, LENGTHS[name])]
-    near(together.logits, torch.cat([each.logits for each in alone]))
-    assert torch.equal(together.layers, torch.cat([each.layers for each in alone]))
+    near(together.logits, torch.cat([single.logits for single in alone]))
+    assert torch.equal(together.layers, torch.cat([single.layers for single in alone]))
     if plan.exits and len(alone) > 1:
         assert len(together.layers.unique()) > 1, "this test needs inputs that differ"
 
@@ -74,16 +74,16 @@ def test_each_input_leaves_at_the_first_exit_that_is_sure(plan):
     trace = built.trace(rows, layout, plan)
     assert tuple(trace.answers) == tuple(range(1, plan.layers + 1))
     assert len(trace.states) == plan.layers + 1
-    found = built(rows, layout, plan)
+    output = built(rows, layout, plan)
     for index in range(len(layout.lengths)):
-        sure = [
+        sure_exits = [
             number
             for number in plan.stops
             if trace.answers[number][index].softmax(-1).max() > plan.threshold
         ]
-        expected = min(sure, default=plan.layers)
-        assert int(found.layers[index]) == expected
-        near(found.logits[index], trace.answers[expected][index])
+        expected = min(sure_exits, default=plan.layers)
+        assert int(output.layers[index]) == expected
+        near(output.logits[index], trace.answers[expected][index])
 
 
 @torch.no_grad()
@@ -143,10 +143,10 @@ def test_each_input_has_the_widths_that_its_confidence_gives_it(name, norm_first
         plan = replace(whole(built), **changes)
         rows, layout = packed(LENGTHS[name])
         after = plan.narrow_after
-        sure = built.trace(rows, layout, plan.wider).answers[after].softmax(-1).amax(-1)
+        confidence = built.trace(rows, layout, plan.wider).answers[after].softmax(-1).amax(-1)
         with record(built) as log:
             together = built(rows, layout, plan)
-        narrow = (sure > plan.narrow_above) & (together.layers > after)
+        narrow = (confidence > plan.narrow_above) & (together.layers > after)
         assert torch.equal(log["narrow"][0], narrow)
         for index, one in enumerate(apart(rows, LENGTHS[name])):
             way = plan.narrower if narrow[index] else plan.wider
@@ -154,7 +154,7 @@ def test_each_input_has_the_widths_that_its_confidence_gives_it(name, norm_first
                 expected = built(*one, way)
             near(together.logits[index : index + 1], expected.logits)
             assert int(together.layers[index]) == int(expected.layers)
-            # the head that told how sure it is has been asked by all that got there
+            # the confidence head that decided has run on all inputs that got there
             extra = 0 if after in way.computed_exits else built.head(after).flops
             assert float(log["flops"][0][index]) == float(alone["flops"][0]) + extra
 
@@ -190,45 +190,49 @@ def test_a_trace_with_two_widths_and_its_gradients(changes):
     rows, layout = packed(LENGTHS["ragged"])
     trace = built.trace(rows, layout, plan)
     near(trace.answers[4], built(rows, layout, replace(plan, exits=(), threshold=1.0)).logits)
-    assert [len(s) for s in trace.states[1:]] == [int(each.sum()) for each in trace.lengths]
+    assert [len(s) for s in trace.states[1:]] == [int(part.sum()) for part in trace.lengths]
     assert set(trace.answers) == set(trace.pooled) == {1, 2, 3, 4}
     for number, first in trace.pooled.items():
         near(built.head(number)(first), trace.answers[number])
     for index, one in enumerate(apart(rows, LENGTHS["ragged"])):
         alone = built.trace(*one, plan)
         for number, state in enumerate(alone.states[1:]):
-            mine = torch.arange(7).repeat_interleave(trace.lengths[number]) == index
-            near(trace.states[number + 1][mine], state)
-    sum(each.square().sum() for each in trace.answers.values()).backward()
+            of_sample = torch.arange(7).repeat_interleave(trace.lengths[number]) == index
+            near(trace.states[number + 1][of_sample], state)
+    sum(answers.square().sum() for answers in trace.answers.values()).backward()
     assert all(p.grad is not None and bool((p.grad != 0).any()) for p in built.parameters())
 
 
-def _kept(received, lengths, **changes):
+def _kept_indices(received, lengths, **changes):
     plan = replace(whole(encoder()), **changes)
     given = torch.tensor(received, dtype=torch.float64)
-    kept = kept_tokens(given, Packed(torch.tensor(lengths)), plan)
-    return [part.nonzero().flatten().tolist() for part in kept.split(lengths)]
+    keep = kept_tokens(given, Packed(torch.tensor(lengths)), plan)
+    return [part.nonzero().flatten().tolist() for part in keep.split(lengths)]
 
 
 def test_the_most_attended_tokens_stay_and_the_first():
     received = [[0.0, 0.1, 0.4, 0.2, 0.3], [0.1, 0.2, 0.7, 0, 0], [1, 0, 0, 0, 0]]
     lengths = [5, 3, 1]
-    assert _kept(received, lengths, tokens_kept=0.6) == [[0, 2, 4], [0, 2], [0]]
-    assert _kept(received, lengths, tokens_kept=0.61) == [[0, 2, 3, 4], [0, 2], [0]]
-    assert _kept(received, lengths, tokens_kept=1e-12) == [[0], [0], [0]]
-    assert _kept(received, lengths, tokens_kept=1.0, tokens_above=1.0) == [
+    assert _kept_indices(received, lengths, tokens_kept=0.6) == [[0, 2, 4], [0, 2], [0]]
+    assert _kept_indices(received, lengths, tokens_kept=0.61) == [[0, 2, 3, 4], [0, 2], [0]]
+    assert _kept_indices(received, lengths, tokens_kept=1e-12) == [[0], [0], [0]]
+    assert _kept_indices(received, lengths, tokens_kept=1.0, tokens_above=1.0) == [
         [0, 2, 3, 4],
         [0, 2],
         [0],
     ]
-    assert _kept(received, lengths, tokens_above=9.0) == [[0], [0], [0]]
-    assert _kept(received, lengths, tokens_kept=0.6, tokens_above=1.6) == [[0, 2], [0, 2], [0]]
+    assert _kept_indices(received, lengths, tokens_above=9.0) == [[0], [0], [0]]
+    assert _kept_indices(received, lengths, tokens_kept=0.6, tokens_above=1.6) == [
+        [0, 2],
+        [0, 2],
+        [0],
+    ]
 
 
 def test_ties_go_to_the_earlier_token():
-    assert _kept([[0.25] * 4], [4], tokens_kept=0.5) == [[0, 1]]
-    assert _kept([[0.0, 0.1, 0.3, 0.3, 0.3]], [5], tokens_kept=0.6) == [[0, 2, 3]]
-    assert _kept([[0.25] * 4], [4], tokens_above=1.0) == [[0, 1, 2, 3]]
+    assert _kept_indices([[0.25] * 4], [4], tokens_kept=0.5) == [[0, 1]]
+    assert _kept_indices([[0.0, 0.1, 0.3, 0.3, 0.3]], [5], tokens_kept=0.6) == [[0, 2, 3]]
+    assert _kept_indices([[0.25] * 4], [4], tokens_above=1.0) == [[0, 1, 2, 3]]
 
 
 def test_shares_are_rounded_up_exactly():
@@ -252,7 +256,7 @@ def test_those_kept_and_what_they_received_are_reported():
     assert log["kept"][0].sum() == 4 + 2
     near(log["received"][0].sum(1), torch.ones(2, dtype=torch.float64))
     lengths = built.trace(rows, layout, plan).lengths
-    assert [each.tolist() for each in lengths] == [[8, 3], [8, 3], [4, 2], [4, 2]]
+    assert [counts.tolist() for counts in lengths] == [[8, 3], [8, 3], [4, 2], [4, 2]]
 
 
 @torch.no_grad()
@@ -263,7 +267,7 @@ def test_a_trace_shows_what_a_layer_made_of_all_its_rows():
     states = built.trace(rows, layout, replace(whole(built), tokens_kept=0.5)).states
     for number in (0, 1, 2):
         near(states[number], full[number])
-    assert [len(each) for each in states] == [11, 11, 11, 6, 6]
+    assert [len(rows_of_layer) for rows_of_layer in states] == [11, 11, 11, 6, 6]
 
 
 @torch.no_grad()
@@ -273,11 +277,11 @@ def test_what_is_not_a_number_is_never_sure_and_never_lost(plan):
     rows, layout = packed(lengths)
     clean = built(rows, layout, plan)
     rows[12, 0] = torch.nan
-    found = built(rows, layout, plan)
+    output = built(rows, layout, plan)
     spoiled = torch.arange(len(lengths)) == int(layout.owner[12])
-    assert bool(found.logits[spoiled].isnan().all())
-    assert found.layers[spoiled].tolist() == [plan.layers]
-    near(found.logits[~spoiled], clean.logits[~spoiled])
+    assert bool(output.logits[spoiled].isnan().all())
+    assert output.layers[spoiled].tolist() == [plan.layers]
+    near(output.logits[~spoiled], clean.logits[~spoiled])
 
 
 @torch.no_grad()
@@ -285,15 +289,15 @@ def test_weights_that_are_not_numbers_let_nobody_leave():
     built = encoder()
     plan = replace(whole(built), exits=EXITS, threshold=0.0, tokens_kept=0.5, tokens_after=2)
     built.layers[0].rise.bias[3] = torch.nan
-    found = built(*packed([4, 2]), plan)
-    assert found.layers.tolist() == [4, 4]
-    assert bool(found.logits.isnan().all())
+    output = built(*packed([4, 2]), plan)
+    assert output.layers.tolist() == [4, 4]
+    assert bool(output.logits.isnan().all())
 
 
 @torch.no_grad()
 def test_a_batch_of_nobody(plan):
-    found = encoder()(*packed([]), plan)
-    assert (found.logits.shape, found.layers.shape) == ((0, 3), (0,))
+    output = encoder()(*packed([]), plan)
+    assert (output.logits.shape, output.layers.shape) == ((0, 3), (0,))
 
 
 def test_heads_that_there_are_not():
@@ -319,12 +323,12 @@ def test_mixed_precision_and_gradients():
     plan = replace(whole(built), exits=EXITS, threshold=0.5, tokens_kept=0.7)
     rows, layout = packed(LENGTHS["ragged"])
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = built(rows.float(), layout, plan)
-    assert len(found.layers.unique()) > 1
-    found.logits.square().sum().backward()
+        output = built(rows.float(), layout, plan)
+    assert len(output.layers.unique()) > 1
+    output.logits.square().sum().backward()
     assert all(
         built.heads[str(n)].classifier.weight.grad is not None
-        for n in found.layers.unique().tolist()
+        for n in output.layers.unique().tolist()
     )
 
 
@@ -337,5 +341,5 @@ def test_a_threshold_means_the_same_in_bfloat16():
     answers = built.trace(rows.bfloat16(), layout, plan).answers[1]
     surest = answers.float().softmax(-1).amax(-1)
     for threshold in surest.sort().values[10:30].tolist():
-        found = built(rows.bfloat16(), layout, replace(plan, threshold=threshold))
-        assert torch.equal(found.layers == 1, surest > threshold)
+        output = built(rows.bfloat16(), layout, replace(plan, threshold=threshold))
+        assert torch.equal(output.layers == 1, surest > threshold)

@@ -20,10 +20,10 @@ LENGTHS = [9, 1, 4, 6, 2, 7, 3]
 LEARNED = [kind for kind in GATES if kind != "random"]
 
 
-def _gated(kind, places=(1, 3), seed=5):
-    """An encoder with gates that close on some tokens, and the plan that asks them."""
+def _gated(kind, layers=(1, 3), seed=5):
+    """An encoder with gates that close on some tokens, and the plan that uses them."""
     built = encoder()
-    built.add_gates(kind, places)
+    built.add_gates(kind, layers)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for gate in built.gates.values():
@@ -83,7 +83,7 @@ def test_tokens_that_are_not_let_through_are_not_computed(kind):
     built, plan = _gated(kind)
     rows, layout = packed(LENGTHS)
     lengths = built.trace(rows, layout, plan).lengths
-    first, second, last = (int(lengths[place].sum()) for place in (0, 1, 3))
+    first, second, last = (int(lengths[number].sum()) for number in (0, 1, 3))
     assert first > second >= int(lengths[2].sum()) >= last
     assert bool((lengths[3] >= 1).all())
     dear = count_flops(lambda: built(rows, layout, whole(built)))
@@ -148,9 +148,9 @@ def test_gates_that_cannot_be():
         built.check_runs(replace(whole(built), gated=True))
     with pytest.raises(UsageError, match=r"kinds threshold, skim, random, not 'skm'.*skim"):
         built.add_gates("skm", (1,))
-    for places in ((), (0,), (1, 4)):
+    for layers in ((), (0,), (1, 4)):
         with pytest.raises(UsageError, match="gates come after layers 1 to 3"):
-            built.add_gates("skim", places)
+            built.add_gates("skim", layers)
     averaging = AdaptiveEncoder([SIZES] * 2, form(), HeadForm(12, 3, "", None, averages=True))
     with pytest.raises(UsageError, match="reads all tokens"):
         averaging.add_gates("skim", (1,))

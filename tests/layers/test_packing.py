@@ -1,4 +1,4 @@
-"""Packing loses nothing, mixes nobody, and refuses a sequence of nothing."""
+"""Packing loses nothing, mixes no sequences, and refuses an empty one."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def test_a_batch_of_nobody():
 def test_those_who_stay_take_their_rows_along():
     lengths = torch.tensor([2, 1, 3])
     rows = torch.arange(6.0)[:, None]
-    kept, layout = Packed(lengths).stay(rows, torch.tensor([True, False, True]))
-    assert kept[:, 0].tolist() == [0, 1, 3, 4, 5]
+    remaining, layout = Packed(lengths).stay(rows, torch.tensor([True, False, True]))
+    assert remaining[:, 0].tolist() == [0, 1, 3, 4, 5]
     assert layout.lengths.tolist() == [2, 3]
     none, empty = Packed(lengths).stay(rows, torch.zeros(3, dtype=torch.bool))
     assert (len(none), len(empty.lengths)) == (0, 0)
@@ -92,11 +92,11 @@ def test_those_who_stay_take_their_rows_along():
 
 def test_rows_that_are_kept():
     layout = Packed(torch.tensor([2, 1, 3]))
-    kept = torch.tensor([True, False, True, False, True, True])
-    assert layout.choose(kept).lengths.tolist() == [1, 1, 2]
-    kept[2] = False
+    keep = torch.tensor([True, False, True, False, True, True])
+    assert layout.choose(keep).lengths.tolist() == [1, 1, 2]
+    keep[2] = False
     with pytest.raises(UsageError, match="at least one real token"):
-        layout.choose(kept)
+        layout.choose(keep)
 
 
 def test_a_padded_layout_leaves_rows_where_they_are():

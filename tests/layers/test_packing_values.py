@@ -38,7 +38,7 @@ def test_a_sequence_leaves_and_rows_are_dropped():
     fewer, rest = layout.stay(rows, torch.tensor([False, True]))
     assert torch.equal(fewer, VALUES[1, :2])
     assert rest.lengths.tolist() == [2]
-    kept = torch.tensor([True, False, True, True, True, False])
-    assert layout.choose(kept).lengths.tolist() == [3, 1]
+    keep = torch.tensor([True, False, True, True, True, False])
+    assert layout.choose(keep).lengths.tolist() == [3, 1]
     assert layout.starts.tolist() == [0, 4]
     assert (layout.longest, layout.even, rest.even) == (4, False, True)

@@ -30,17 +30,17 @@ def pixels(batch=2, channels=3, height=8, width=6, seed=0):
 
 def slow(image, size, name):
     """One image's scores, patch by patch and pixel by pixel."""
-    found = []
+    scores = []
     for top in range(0, image.shape[1] - size[0] + 1, size[0]):
         for left in range(0, image.shape[2] - size[1] + 1, size[1]):
             part = image[:, top : top + size[0], left : left + size[1]]
             channels = [[float(x) for x in channel.flatten()] for channel in part]
-            seen = [
+            levels = [
                 sum(w * c for w, c in zip(LUMA, colours, strict=True))
                 for colours in zip(*channels, strict=True)
             ]
-            found.append(FORMULAS[name](channels, seen))
-    return torch.tensor(found, dtype=torch.float64)
+            scores.append(FORMULAS[name](channels, levels))
+    return torch.tensor(scores, dtype=torch.float64)
 
 
 def variance(values, less):
@@ -48,27 +48,27 @@ def variance(values, less):
     return sum((value - mean) ** 2 for value in values) / (len(values) - less)
 
 
-def entropy(seen, bins=16):
+def entropy(levels, bins=16):
     shares = [
-        sum(min(int(x * bins), bins - 1) == number for x in seen) / len(seen)
+        sum(min(int(x * bins), bins - 1) == number for x in levels) / len(levels)
         for number in range(bins)
     ]
     return -sum(p * math.log2(p) for p in shares if p)
 
 
 FORMULAS = {
-    "contrast": lambda _, seen: (max(seen) - min(seen)) / (max(seen) + min(seen) + 1e-6),
-    "rms": lambda _, seen: math.sqrt(variance(seen, 0)),
+    "contrast": lambda _, levels: (max(levels) - min(levels)) / (max(levels) + min(levels) + 1e-6),
+    "rms": lambda _, levels: math.sqrt(variance(levels, 0)),
     "variance": lambda channels, _: sum(variance(c, 1) for c in channels) / len(channels),
-    "entropy": lambda _, seen: entropy(seen),
+    "entropy": lambda _, levels: entropy(levels),
 }
 
 
 @pytest.mark.parametrize("name", FORMULAS)
 def test_scores_are_those_of_the_formulas(name):
     given = pixels()
-    found = patch_scores(given, SIZE, name)
-    for image, scores in zip(given, found, strict=True):
+    batch_scores = patch_scores(given, SIZE, name)
+    for image, scores in zip(given, batch_scores, strict=True):
         torch.testing.assert_close(scores, slow(image, SIZE, name), rtol=1e-10, atol=1e-12)
 
 
@@ -84,11 +84,11 @@ def test_patches_stand_in_the_order_in_which_a_vit_embeds_them():
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_images_without_differences_have_finite_scores(name, value, channels):
     given = torch.full((2, channels, 8, 8), value)
-    found = patch_scores(given, (4, 4), name)
-    assert found.shape == (2, 4)
-    assert bool(found.isfinite().all())
+    scores = patch_scores(given, (4, 4), name)
+    assert scores.shape == (2, 4)
+    assert bool(scores.isfinite().all())
     if name != "random":
-        assert float(found.abs().max()) == pytest.approx(0, abs=1e-6)
+        assert float(scores.abs().max()) == pytest.approx(0, abs=1e-6)
 
 
 def test_a_patch_of_one_pixel_and_one_of_the_whole_image():

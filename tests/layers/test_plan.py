@@ -19,11 +19,11 @@ NARROW = {"narrow_after": 1, "narrow_above": 0.8, "narrow_heads": (3, 2), "narro
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"heads": ()}, "same layers, got 0 and 3"),
-        ({"neurons": (8, 8)}, "same layers, got 3 and 2"),
+        ({"heads": ()}, "same layers; got 0 and 3"),
+        ({"neurons": (8, 8)}, "same layers; got 3 and 2"),
         ({"heads": (4, 0, 2)}, "at least one head"),
         ({"neurons": (8, -8, 2)}, "at least one head and one neuron"),
-        ({"tokens_kept": 0.0}, r"tokens_kept must be in \(0, 1\], got 0"),
+        ({"tokens_kept": 0.0}, r"tokens_kept must be in \(0, 1\]; got 0"),
         ({"tokens_kept": 1.01}, "tokens_kept"),
         ({"tokens_kept": math.nan}, "tokens_kept"),
         ({"threshold": -0.1}, "threshold must be in"),
@@ -38,14 +38,14 @@ NARROW = {"narrow_after": 1, "narrow_above": 0.8, "narrow_heads": (3, 2), "narro
         ({**NARROW, "narrow_above": math.nan}, "narrow_above must be in"),
         ({**NARROW, "narrow_after": 3}, r"to 2, the last layer but one; got 0.8 and 3"),
         ({**NARROW, "narrow_after": -1}, "narrow_after from 0"),
-        ({**NARROW, "narrow_after": 2}, "each of the 1 layers after narrow_after, got 2 and 2"),
+        ({**NARROW, "narrow_after": 2}, "each of the 1 layers after narrow_after; got 2 and 2"),
         ({**NARROW, "narrow_after": 0}, "each of the 0 layers"),
         ({**NARROW, "narrow_heads": (3,)}, "got 1 and 2"),
         ({**NARROW, "narrow_heads": (3, 3)}, "must be from 1 to the plan"),
         ({**NARROW, "narrow_neurons": (9, 1)}, "must be from 1 to the plan"),
         ({**NARROW, "narrow_neurons": (8, 0)}, "must be from 1 to the plan"),
         ({"gated": True, "tokens_kept": 0.5}, "by gates, or by tokens_kept"),
-        ({"confidence": "lerned"}, "softmax or learned, got 'lerned'.*learned"),
+        ({"confidence": "lerned"}, "softmax or learned; got 'lerned'.*learned"),
     ],
 )
 def test_impossible_plans_are_refused(change, message):
@@ -96,8 +96,8 @@ def test_plans_that_ask_for_too_much():
 
 def test_json_keeps_a_plan():
     plan = replace(PLAN, tokens_kept=0.7, tokens_above=0.25, tokens_after=1)
-    for each in (plan, replace(plan, **NARROW, confidence="learned")):
-        assert Plan.from_dict(json.loads(json.dumps(each.to_dict()))) == each
+    for original in (plan, replace(plan, **NARROW, confidence="learned")):
+        assert Plan.from_dict(json.loads(json.dumps(original.to_dict()))) == original
 
 
 def test_what_older_versions_wrote_is_read_and_what_says_nothing_new_is_theirs_to_read():

@@ -49,8 +49,8 @@ def test_folded_into_the_weights():
     turned = rotation(*covariances(q, k))[0]
     weight, bias, x = torch.randn(DIM, 5).double(), torch.randn(DIM).double(), torch.randn(7, 5)
     folded = torch.nn.functional.linear(x.double(), turned.mT @ weight, bias @ turned)
-    wanted = torch.nn.functional.linear(x.double(), weight, bias) @ turned
-    torch.testing.assert_close(folded, wanted)
+    expected = torch.nn.functional.linear(x.double(), weight, bias) @ turned
+    torch.testing.assert_close(folded, expected)
 
 
 def test_the_first_coordinates_carry_the_most():

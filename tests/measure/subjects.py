@@ -51,15 +51,15 @@ def product(tokens):
     return lambda: x @ x.T
 
 
-def failing(how):
+def failing(cause):
     """A call that ends in the given way."""
 
     def call():
-        if how == "killed":
+        if cause == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
-        if how == "starved":
+        if cause == "starved":
             torch.empty(2**50)
-        if how == "slow":
+        if cause == "slow":
             signal.pause()
         raise ValueError("a plain mistake\nwith a long tail")
 

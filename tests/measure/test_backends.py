@@ -12,7 +12,7 @@ from sparing.measure.energy import EnergyMeter
 
 
 class Tracker:
-    """CodeCarbon's offline tracker, as far as it is asked."""
+    """CodeCarbon's offline tracker, as far as it is used."""
 
     mode = "constant"
     boards = 0
@@ -40,14 +40,14 @@ def codecarbon(monkeypatch):
     return module.OfflineEmissionsTracker
 
 
-def used(backend):
+def energy_of(backend):
     with EnergyMeter(backend=backend) as meter:
         sum(range(1000))
     return meter.energy
 
 
 def test_a_constant_is_estimated_whatever_it_is_called(codecarbon):
-    energy = used("codecarbon")
+    energy = energy_of("codecarbon")
     assert {c.name: c.obtained for c in energy.components} == {
         "cpu": "estimated",
         "ram": "estimated",
@@ -59,9 +59,9 @@ def test_a_constant_is_estimated_whatever_it_is_called(codecarbon):
 
 def test_counters_are_measured(codecarbon):
     codecarbon.mode, codecarbon.boards = "intel_rapl", 1
-    energy = used("codecarbon")
-    found = {c.name: c.obtained for c in energy.components}
-    assert found == {"cpu": "measured", "ram": "estimated", "gpu": "measured"}
+    energy = energy_of("codecarbon")
+    obtained = {c.name: c.obtained for c in energy.components}
+    assert obtained == {"cpu": "measured", "ram": "estimated", "gpu": "measured"}
     assert energy.component("gpu").energy_j == pytest.approx(10.8)
     with pytest.raises(UsageError, match="not summed"):
         energy.total_j()
@@ -77,19 +77,19 @@ def test_every_window_has_a_tracker_of_its_own(codecarbon):
 
 @pytest.fixture
 def zeus(monkeypatch):
-    found = SimpleNamespace(gpu_energy={0: 5.0, 1: 6.0}, cpu_energy={0: 7.0}, dram_energy=None)
-    monitor = SimpleNamespace(begin_window=lambda name: None, end_window=lambda name: found)
+    window = SimpleNamespace(gpu_energy={0: 5.0, 1: 6.0}, cpu_energy={0: 7.0}, dram_energy=None)
+    monitor = SimpleNamespace(begin_window=lambda name: None, end_window=lambda name: window)
     package, module = ModuleType("zeus"), ModuleType("zeus.monitor")
     module.ZeusMonitor = lambda: monitor
     monkeypatch.setitem(sys.modules, "zeus", package)
     monkeypatch.setitem(sys.modules, "zeus.monitor", module)
-    return found
+    return window
 
 
 def test_zeus_gives_boards_and_packages(zeus):
-    energy = used("zeus")
-    found = {c.name: (c.energy_j, c.obtained) for c in energy.components}
-    assert found == {
+    energy = energy_of("zeus")
+    components = {c.name: (c.energy_j, c.obtained) for c in energy.components}
+    assert components == {
         "gpu 0": (5.0, "measured"),
         "gpu 1": (6.0, "measured"),
         "package 0": (7.0, "measured"),
@@ -99,7 +99,7 @@ def test_zeus_gives_boards_and_packages(zeus):
 
 def test_what_zeus_cannot_read_of_the_processor_is_our_estimate(zeus):
     zeus.cpu_energy = None
-    energy = used("zeus")
+    energy = energy_of("zeus")
     assert energy.component("cpu").obtained == "estimated"
     assert any("package" in note for note in energy.notes)
 
@@ -121,5 +121,5 @@ def test_an_unknown_meter_is_named_with_the_nearest():
 @pytest.mark.parametrize("name", ["codecarbon", "zeus"])
 def test_the_real_meter_where_it_is_installed(name):
     pytest.importorskip(name)
-    energy = used(name)
+    energy = energy_of(name)
     assert energy.component("cpu").energy_j >= 0

@@ -105,23 +105,23 @@ def test_the_boldest_that_passes_in_order_is_chosen():
     losses = np.zeros((1000, 5), dtype=bool)
     for setting, count in enumerate((0, 3, 30, 60, 2)):
         losses[:count, setting] = True
-    found = calibrate(losses, epsilon=0.05)
-    assert (found.setting, found.examples, found.disagreements) == (2, 1000, 30)
-    assert binomial_p_value(30, 1000, found.upper_bound) == pytest.approx(0.05)
-    assert "at most 0.05 of inputs" in str(found)
-    assert "30 of 1000" in str(found)
-    assert calibrate(losses.astype(np.int64), epsilon=0.05) == found
-    assert calibrate(losses.astype(np.float32), epsilon=0.05) == found
+    guarantee = calibrate(losses, epsilon=0.05)
+    assert (guarantee.setting, guarantee.examples, guarantee.disagreements) == (2, 1000, 30)
+    assert binomial_p_value(30, 1000, guarantee.upper_bound) == pytest.approx(0.05)
+    assert "at most 0.05 of inputs" in str(guarantee)
+    assert "30 of 1000" in str(guarantee)
+    assert calibrate(losses.astype(np.int64), epsilon=0.05) == guarantee
+    assert calibrate(losses.astype(np.float32), epsilon=0.05) == guarantee
 
 
 def test_it_says_when_no_setting_passes():
     losses = np.zeros((1000, 2), dtype=bool)
     losses[:100] = True
-    found = calibrate(losses, epsilon=0.05)
-    assert found.setting is None
-    assert found.disagreements == 100
-    assert found.upper_bound > 0.1
-    assert str(found).startswith("no setting keeps disagreement")
+    guarantee = calibrate(losses, epsilon=0.05)
+    assert guarantee.setting is None
+    assert guarantee.disagreements == 100
+    assert guarantee.upper_bound > 0.1
+    assert str(guarantee).startswith("no setting keeps disagreement")
     losses[:] = True
     assert calibrate(losses, epsilon=0.05).upper_bound == 1.0
 
@@ -167,15 +167,15 @@ def test_p_values_by_hand():
 
 
 def test_the_bound_of_bounded_losses_is_where_their_p_value_is_delta():
-    found = calibrate(np.full((500, 1), 0.02), epsilon=0.05, delta=0.1)
-    assert isinstance(found, Guarantee)
-    assert found.setting == 0
-    assert hoeffding_bentkus_p_value(10, 500, found.upper_bound) == pytest.approx(0.1)
+    guarantee = calibrate(np.full((500, 1), 0.02), epsilon=0.05, delta=0.1)
+    assert isinstance(guarantee, Guarantee)
+    assert guarantee.setting == 0
+    assert hoeffding_bentkus_p_value(10, 500, guarantee.upper_bound) == pytest.approx(0.1)
 
 
 def test_losses_that_could_not_be_larger_have_no_bound_below_one():
-    found = calibrate(np.full((300, 1), 0.9999), epsilon=0.05)
-    assert found.setting is None
+    guarantee = calibrate(np.full((300, 1), 0.9999), epsilon=0.05)
+    assert guarantee.setting is None
 
 
 def test_early_answers_leave_at_the_first_sure_exit():

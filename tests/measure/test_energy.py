@@ -119,8 +119,8 @@ def test_one_counter_under_two_dies_counts_once_and_two_counters_twice(powercap)
     powercap.zone("intel-rapl:3", "package-1-die-1", 990_000_000)
     reader = RaplReader(powercap.root)
     reader.start()
-    for number, used in ((0, 9_000_000), (1, 9_000_450), (2, 3_000_000), (3, 194_000_000)):
-        powercap.set(f"intel-rapl:{number}", 800_000_000 + used)
+    for number, microjoules in ((0, 9_000_000), (1, 9_000_450), (2, 3_000_000), (3, 194_000_000)):
+        powercap.set(f"intel-rapl:{number}", 800_000_000 + microjoules)
     assert joules(reader) == {
         "package-0-die-0": 9.0,
         "package-1-die-0": 3.0,
@@ -312,9 +312,9 @@ def test_without_counters_energy_is_estimated_and_says_so():
 
 
 def test_a_child_that_leaves_takes_no_energy_away():
-    found = estimated(-1.5)
-    assert found.components[0].energy_j == 0.0
-    assert any("a child left this process" in note for note in found.notes)
+    energy = estimated(-1.5)
+    assert energy.components[0].energy_j == 0.0
+    assert any("a child left this process" in note for note in energy.notes)
 
 
 def test_the_constant_comes_from_argument_environment_or_default(monkeypatch):
@@ -411,14 +411,14 @@ input()
 
 
 def test_cpu_seconds_hold_running_and_finished_children():
-    before, own_before = process_cpu_seconds(), sum(os.times()[:2])
+    before, times_before = process_cpu_seconds(), sum(os.times()[:2])
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", BURN], text=True, **pipes) as child:
         assert child.stdout.readline() == "burnt\n"
         running = process_cpu_seconds() - before
-        own = sum(os.times()[:2]) - own_before
+        burnt = sum(os.times()[:2]) - times_before
         child.communicate("end\n")
-    assert running - own > 0.15
+    assert running - burnt > 0.15
     assert process_cpu_seconds() - before >= running - 0.05
 
 
@@ -433,8 +433,8 @@ def window(energy_j, obtained="estimated", name="cpu"):
 
 
 def test_a_ratio_of_estimates_is_said_to_be_of_cpu_time():
-    ours, theirs = [window(2.0), window(8.0)], [window(1.0), window(1.0)]
-    ratio = energy_ratios(ours, theirs)["cpu"]
+    candidate, baseline = [window(2.0), window(8.0)], [window(1.0), window(1.0)]
+    ratio = energy_ratios(candidate, baseline)["cpu"]
     assert ratio.ratio.value == pytest.approx(4.0)
     assert ratio.obtained == "estimated"
     assert "ratio of CPU time" in ratio.meaning

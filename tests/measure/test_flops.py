@@ -117,11 +117,11 @@ class Layers(nn.Module):
 def test_a_model_splits_into_attention_and_the_rest(name):
     model = Layers(name)
     x = torch.randn(2, 10, 24)
-    found = model_flops(model, {"x": x})
+    flops = model_flops(model, {"x": x})
     product = 2 * 2 * 3 * 10 * 10 * 8
-    assert found.attention == 2 * 2 * product
-    assert found.other == 10 * (2 * 2 * 10 * 24 * 24)
-    assert found.total == count_flops(lambda: model(x))
+    assert flops.attention == 2 * 2 * product
+    assert flops.other == 10 * (2 * 2 * 10 * 24 * 24)
+    assert flops.total == count_flops(lambda: model(x))
 
 
 def test_mechanisms_count_by_their_form_and_not_by_what_they_execute():
@@ -152,18 +152,18 @@ def test_transformers_own_attention_is_the_same_fused_or_not(implementation):
     torch.manual_seed(0)
     config = BertConfig(**SIZES, intermediate_size=64, attn_implementation=implementation)
     inputs = {"input_ids": torch.randint(0, 50, (3, 12))}
-    found = model_flops(BertModel(config), inputs)
+    flops = model_flops(BertModel(config), inputs)
     core = 2 * 4 * 3 * 12 * 12 * 32
     linear = 2 * (2 * 3 * 12 * (4 * 32 * 32 + 2 * 32 * 64)) + 2 * 3 * 32 * 32
-    assert found == ModelFlops(core + linear, core, linear)
+    assert flops == ModelFlops(core + linear, core, linear)
 
 
 def test_a_fused_causal_decoder_counts_half_of_the_square():
     config = GPT2Config(
         n_embd=32, n_layer=2, n_head=4, vocab_size=50, n_positions=16, attn_implementation="sdpa"
     )
-    found = model_flops(GPT2Model(config), {"input_ids": torch.randint(0, 50, (3, 12))})
-    assert found.attention == 2 * 4 * 3 * (12 * 13 // 2) * 32
+    flops = model_flops(GPT2Model(config), {"input_ids": torch.randint(0, 50, (3, 12))})
+    assert flops.attention == 2 * 4 * 3 * (12 * 13 // 2) * 32
 
 
 def test_layers_that_run_as_one_operator_are_counted():
@@ -171,13 +171,16 @@ def test_layers_that_run_as_one_operator_are_counted():
     recurrent = torch.nn.LSTM(16, 32).eval()
     x, steps = torch.randn(2, 32, 64), torch.randn(5, 3, 16)
     with torch.no_grad():
-        found, told = count_flops(lambda: layer(x)), count_flops(lambda: recurrent(steps))
+        layer_flops, recurrent_flops = (
+            count_flops(lambda: layer(x)),
+            count_flops(lambda: recurrent(steps)),
+        )
     linear = 2 * 2 * 32 * (4 * 64 * 64 + 2 * 64 * 128)
-    assert found == linear + 2 * 2 * (2 * 32 * 32 * 64)
-    assert told == 2 * 5 * 3 * 4 * 32 * (16 + 32)
+    assert layer_flops == linear + 2 * 2 * (2 * 32 * 32 * 64)
+    assert recurrent_flops == 2 * 5 * 3 * 4 * 32 * (16 + 32)
     with torch.no_grad():
-        assert sum(step.flops for step in count_steps(lambda: layer(x))) == found
-    assert model_flops(layer, {"src": x}).total == found
-    assert model_flops(recurrent, {"input": steps}).total == told
+        assert sum(step.flops for step in count_steps(lambda: layer(x))) == layer_flops
+    assert model_flops(layer, {"src": x}).total == layer_flops
+    assert model_flops(recurrent, {"input": steps}).total == recurrent_flops
     assert torch.backends.mha.get_fastpath_enabled()
     assert torch.backends.mkldnn.enabled

@@ -23,5 +23,5 @@ def test_who_divides_gets_the_gain_that_is_said(share, decimals):
         return f"{gain:.1f}"
 
     assert share_decimals(share, shown) == decimals
-    said = float(f"{100 * share:.{decimals}f}") / 100
-    assert shown(1 / (1 - said)) == shown(1 / (1 - share))
+    printed = float(f"{100 * share:.{decimals}f}") / 100
+    assert shown(1 / (1 - printed)) == shown(1 / (1 - share))

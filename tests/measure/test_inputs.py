@@ -1,4 +1,4 @@
-"""Timing on real inputs with a clock of our own: who runs when, and what is made of it."""
+"""Timing on real inputs with a clock of our own: the order of the calls, and the figures."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ def _times(*rows):
 def test_each_input_has_its_own_time_and_answer():
     clock = Clock()
     calls = {"a": clock.call("a", lambda n: n), "b": clock.call("b", lambda n: 10 * n)}
-    found = time_inputs(calls, [1, 2, 5], rounds=2, warmup=0, clock=clock)
-    assert list(found) == ["a", "b"]
-    np.testing.assert_allclose(found["a"].times_ms, [[1, 2, 5]] * 2)
-    np.testing.assert_allclose(found["b"].times_ms, [[10, 20, 50]] * 2)
-    assert found["a"].answers == ["a1", "a2", "a5"]
-    assert found["b"].answers == ["b1", "b2", "b5"]
-    speed = speed_up(found["a"], found["b"])
+    timings = time_inputs(calls, [1, 2, 5], rounds=2, warmup=0, clock=clock)
+    assert list(timings) == ["a", "b"]
+    np.testing.assert_allclose(timings["a"].times_ms, [[1, 2, 5]] * 2)
+    np.testing.assert_allclose(timings["b"].times_ms, [[10, 20, 50]] * 2)
+    assert timings["a"].answers == ["a1", "a2", "a5"]
+    assert timings["b"].answers == ["b1", "b2", "b5"]
+    speed = speed_up(timings["a"], timings["b"])
     assert speed.value == pytest.approx(10)
     assert speed.inputs == 3
-    assert fastest(found, ["b", "a"]) == "a"
+    assert fastest(timings, ["b", "a"]) == "a"
 
 
 def test_everybody_has_every_turn():
-    """All calls on one input before the next; each stands first, last and after each other."""
+    """All calls on one input before the next; each runs first, last and after each other."""
     clock = Clock()
     calls = {name: clock.call(name, lambda n: 1) for name in "abc"}
     time_inputs(calls, list(range(6)), rounds=2, warmup=0, clock=clock)
@@ -64,9 +64,9 @@ def test_everybody_has_every_turn():
     assert all(len({given for _, given in turn}) == 1 for turn in turns)
     orders = ["".join(name for name, _ in turn) for turn in turns]
     assert orders[:6] == ["abc", "bca", "cab", "cba", "acb", "bac"]
-    for place in range(3):
-        assert {order[place] for order in orders} == set("abc")
-    assert {order[place : place + 2] for order in orders for place in (0, 1)} == {
+    for position in range(3):
+        assert {order[position] for order in orders} == set("abc")
+    assert {order[position : position + 2] for order in orders for position in (0, 1)} == {
         "ab", "bc", "ca", "cb", "ba", "ac"
     }  # fmt: skip
 
@@ -78,8 +78,8 @@ def test_slow_drift_cancels():
         return 1 + clock.now_s
 
     calls = {"a": clock.call("a", drifting), "b": clock.call("b", drifting)}
-    found = time_inputs(calls, list(range(400)), rounds=1, warmup=0, clock=clock)
-    assert speed_up(found["a"], found["b"]).value == pytest.approx(1, abs=1e-3)
+    timings = time_inputs(calls, list(range(400)), rounds=1, warmup=0, clock=clock)
+    assert speed_up(timings["a"], timings["b"]).value == pytest.approx(1, abs=1e-3)
 
 
 def test_warming_up_is_not_timed():
@@ -91,10 +91,10 @@ def test_warming_up_is_not_timed():
         return 100 if first["left"] >= 0 else 1
 
     calls = {"a": clock.call("a", cold), "b": clock.call("b", cold)}
-    found = time_inputs(calls, [7, 8, 9], rounds=1, warmup=2, clock=clock)
+    timings = time_inputs(calls, [7, 8, 9], rounds=1, warmup=2, clock=clock)
     assert clock.log[:4] == [("a", 7), ("b", 7), ("a", 8), ("b", 8)]
-    np.testing.assert_allclose([each.times_ms for each in found.values()], 1)
-    assert found["a"].answers == ["a7", "a8", "a9"]
+    np.testing.assert_allclose([timing.times_ms for timing in timings.values()], 1)
+    assert timings["a"].answers == ["a7", "a8", "a9"]
 
 
 def test_the_median_belongs_to_an_input():
@@ -105,15 +105,15 @@ def test_the_median_belongs_to_an_input():
 
 
 def test_progress_and_surroundings():
-    threads, collecting, told = torch.get_num_threads(), gc.isenabled(), []
-    seen = []
+    threads, collecting, progress = torch.get_num_threads(), gc.isenabled(), []
+    settings = []
 
     def call(given):
-        seen.append((torch.get_num_threads(), gc.isenabled()))
+        settings.append((torch.get_num_threads(), gc.isenabled()))
 
-    time_inputs({"a": call}, [1, 2], rounds=2, warmup=0, on_progress=told.append)
-    assert told == [0.25, 0.5, 0.75, 1.0]
-    assert set(seen) == {(1, False)}
+    time_inputs({"a": call}, [1, 2], rounds=2, warmup=0, on_progress=progress.append)
+    assert progress == [0.25, 0.5, 0.75, 1.0]
+    assert set(settings) == {(1, False)}
     assert (torch.get_num_threads(), gc.isenabled()) == (threads, collecting)
 
 
@@ -151,21 +151,21 @@ def test_the_interval_covers_other_inputs_of_the_kind(monkeypatch):
     truth = population.sum() / (population / (1 + population % 1)).sum()
     covered, runs = 0, 40
     for seed in range(runs):
-        theirs = generator.choice(population, 120)
-        found = speed_up(_times(theirs / (1 + theirs % 1)), _times(theirs), seed=seed)
-        low, high = found.interval
-        assert low <= found.value <= high
+        sampled = generator.choice(population, 120)
+        ratio = speed_up(_times(sampled / (1 + sampled % 1)), _times(sampled), seed=seed)
+        low, high = ratio.interval
+        assert low <= ratio.value <= high
         covered += low <= truth <= high
     assert covered >= 0.85 * runs
 
 
 def test_the_interval_is_drawn_from_its_seed_alone():
     generator = np.random.default_rng(1)
-    ours, theirs = _times(generator.random(50)), _times(generator.random(50))
-    first: Interval = speed_up(ours, theirs, seed=3).interval
+    candidate, baseline = _times(generator.random(50)), _times(generator.random(50))
+    first: Interval = speed_up(candidate, baseline, seed=3).interval
     np.random.seed(0)  # noqa: NPY002
-    assert speed_up(ours, theirs, seed=3).interval == first
-    assert speed_up(ours, theirs, seed=4).interval != first
+    assert speed_up(candidate, baseline, seed=3).interval == first
+    assert speed_up(candidate, baseline, seed=4).interval != first
 
 
 def test_pairs_that_do_not_fit_and_names_that_are_unknown():

@@ -62,19 +62,19 @@ def test_short_calls_are_repeated_until_a_sample_is_long_enough():
 
 
 def test_each_call_takes_every_place_and_meets_every_neighbour():
-    seen = []
+    names = []
     clock = FakeClock()
 
     def logged(name):
         def call():
-            seen.append(name)
+            names.append(name)
             clock.now += 0.01
 
         return call
 
     calls = {name: logged(name) for name in "abc"}
     paired_latency(calls, baseline="a", rounds=6, warmup=0, clock=clock)
-    rounds = [tuple(seen[start : start + 3]) for start in range(3, len(seen), 3)]
+    rounds = [tuple(names[start : start + 3]) for start in range(3, len(names), 3)]
     assert len(rounds) == 6
     assert set(rounds) == {tuple(order) for order in ("abc", "bca", "cab", "cba", "acb", "bac")}
 
@@ -121,8 +121,8 @@ def test_without_rotation_the_order_would_have_looked_like_a_difference(quick, m
 
 def test_an_effect_of_ten_percent_is_found(quick):
     ratios = [simulated_ratio(seed, truth=0.9)[0] for seed in range(40)]
-    found = sum(ratio.interval[1] < 1 for ratio in ratios)
-    assert found >= 0.9 * 40
+    detected = sum(ratio.interval[1] < 1 for ratio in ratios)
+    assert detected >= 0.9 * 40
     assert np.mean([ratio.value for ratio in ratios]) == pytest.approx(0.9, abs=0.01)
 
 
@@ -142,15 +142,15 @@ def test_the_budget_ends_rounds_but_leaves_the_fewest():
 
 def test_threads_and_collector_stand_still_and_are_restored():
     before = torch.get_num_threads()
-    seen = []
+    settings = []
 
     def call():
-        seen.append((torch.get_num_threads(), gc.isenabled()))
+        settings.append((torch.get_num_threads(), gc.isenabled()))
 
     result = paired_latency(
         {"dense": call}, baseline="dense", threads=before + 1, rounds=2, min_sample_ms=0.0
     )
-    assert set(seen) == {(before + 1, False)}
+    assert set(settings) == {(before + 1, False)}
     assert result["dense"].threads == before + 1
     assert (torch.get_num_threads(), gc.isenabled()) == (before, True)
 

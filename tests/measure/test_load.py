@@ -40,7 +40,7 @@ def load_of(**changes):
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "words"),
     [
         ({}, ""),
         ({"threads": 2}, ""),
@@ -60,9 +60,9 @@ def load_of(**changes):
         ({"load_before": 10.0, "load_after": 10.0, "our_threads": 9}, ""),  # children of ours
     ],
 )
-def test_a_busy_machine_is_noticed_and_our_work_is_not_that_of_others(changes, says):
-    found = load_of(**changes).disturbance
-    assert says in found if says else not found
+def test_a_busy_machine_is_noticed_and_our_work_is_not_that_of_others(changes, words):
+    disturbance = load_of(**changes).disturbance
+    assert words in disturbance if words else not disturbance
 
 
 def counters(wall, thread, process=None, tree=None, machine=None, load=None):
@@ -75,11 +75,15 @@ def test_shares_and_the_work_of_others_by_hand(monkeypatch):
     monkeypatch.setattr(load, "_accelerated", lambda: False)
     start = counters(10.0, 1.0, 3.0, 8.0, 100.0, 0.5)
     after = counters(14.0, 4.0, 6.0, 12.0, 107.0, 1.5)
-    found = between(start, after, 1)
-    assert (found.share, found.others) == pytest.approx(
+    load_between = between(start, after, 1)
+    assert (load_between.share, load_between.others) == pytest.approx(
         (0.75, 0.75)
     )  # 7 s in all, 4 s of them ours
-    assert (found.window_s, found.load_before, found.load_after) == (4.0, 0.5, 1.5)
+    assert (load_between.window_s, load_between.load_before, load_between.load_after) == (
+        4.0,
+        0.5,
+        1.5,
+    )
     # two threads that each had half of a processor, though the process had one whole
     assert between(start, counters(14.0, 3.0, 7.0), 2).share == pytest.approx(0.5)
     # the calling thread waited for the other one, which computed
@@ -136,12 +140,12 @@ def test_a_cell_keeps_the_worst_load_beside_its_records(busy, monkeypatch):
         LoadWatch().end()
         return [Record("accuracy", 1.0, "share", "measured")]
 
-    *kept, found = with_load(timed)
-    assert [record.name for record in kept] == ["accuracy"]
-    assert (found.name, found.labels["threads"]) == ("machine_load", 1)
-    assert "waited" in str(found.labels["disturbance"])
-    assert load.disturbances([found]) == {"": found.labels["disturbance"]}
-    assert "one measurement" in load.disturbance_words([found])
+    *results, machine_load = with_load(timed)
+    assert [record.name for record in results] == ["accuracy"]
+    assert (machine_load.name, machine_load.labels["threads"]) == ("machine_load", 1)
+    assert "waited" in str(machine_load.labels["disturbance"])
+    assert load.disturbances([machine_load]) == {"": machine_load.labels["disturbance"]}
+    assert "one measurement" in load.disturbance_words([machine_load])
 
     trained = with_load(lambda: [Record("train_time_s", 1.0, "s", "measured")])
     assert [record.name for record in trained] == ["train_time_s", "machine_load"]

@@ -18,10 +18,10 @@ MEBI = 2**20
 
 
 def test_a_tensor_counts_and_neither_what_building_freed_nor_prints_hide_it():
-    found = peak_memory(f"{SUBJECTS}:tensor", {"mebibytes": 64, "freed": 200})
-    assert found.device == "cpu"
-    assert found.obtained == "measured"
-    assert abs(found.bytes - 64 * MEBI) < 2 * MEBI
+    peak = peak_memory(f"{SUBJECTS}:tensor", {"mebibytes": 64, "freed": 200})
+    assert peak.device == "cpu"
+    assert peak.obtained == "measured"
+    assert abs(peak.bytes - 64 * MEBI) < 2 * MEBI
 
 
 def test_eager_attention_needs_its_square_and_fused_does_not():
@@ -33,23 +33,23 @@ def test_eager_attention_needs_its_square_and_fused_does_not():
 
 
 @pytest.mark.parametrize(
-    ("how", "error", "words"),
+    ("cause", "error", "words"),
     [
         ("killed", OutOfMemory, "lack of memory"),
         ("starved", OutOfMemory, "RuntimeError"),
         ("plain", MeasurementError, "ValueError: a plain mistake$"),
     ],
 )
-def test_a_call_that_dies_gives_one_clear_line(how, error, words):
+def test_a_call_that_dies_gives_one_clear_line(cause, error, words):
     with pytest.raises(error, match=words) as raised:
-        peak_memory(f"{SUBJECTS}:failing", {"how": how})
+        peak_memory(f"{SUBJECTS}:failing", {"cause": cause})
     assert "\n" not in str(raised.value)
     assert type(raised.value) is error
 
 
 def test_a_call_that_takes_too_long_is_ended():
     with pytest.raises(MeasurementError, match=r"within 0\.1 seconds"):
-        peak_memory(f"{SUBJECTS}:failing", {"how": "slow"}, timeout_s=0.1)
+        peak_memory(f"{SUBJECTS}:failing", {"cause": "slow"}, timeout_s=0.1)
 
 
 def test_wrong_requests_are_refused_before_a_process_starts():
@@ -109,5 +109,5 @@ def test_weights_that_are_mapped_from_a_file_do_not_count(tmp_path):
 
     file = tmp_path / "model.safetensors"
     save_file({"weight": torch.zeros(4096, 4096)}, file)  # 64 MiB
-    found = peak_memory("tests.measure.subjects:mapped", {"file": str(file)}, threads=1)
-    assert found.bytes < 32 * 2**20
+    peak = peak_memory("tests.measure.subjects:mapped", {"file": str(file)}, threads=1)
+    assert peak.bytes < 32 * 2**20

@@ -19,41 +19,41 @@ def drawn(count, effect=0.0, spread=0.05, seed=0):
 
 
 def test_the_numbers_are_those_of_the_library_on_log_ratios():
-    ours, baseline = drawn(14, -0.1)
-    logs = np.log(ours / baseline)
-    found = compare_pairs(ours, baseline)
-    assert found.normal_p == pytest.approx(stats.shapiro(logs).pvalue)
-    assert found.follow_up == "t"
-    assert found.follow_up_p == pytest.approx(
-        stats.ttest_rel(np.log(ours), np.log(baseline)).pvalue
+    candidate, baseline = drawn(14, -0.1)
+    logs = np.log(candidate / baseline)
+    comparison = compare_pairs(candidate, baseline)
+    assert comparison.normal_p == pytest.approx(stats.shapiro(logs).pvalue)
+    assert comparison.follow_up == "t"
+    assert comparison.follow_up_p == pytest.approx(
+        stats.ttest_rel(np.log(candidate), np.log(baseline)).pvalue
     )
-    assert found.effect == pytest.approx(logs.mean() / logs.std(ddof=1))
-    assert found.ratio.value == pytest.approx(math.exp(logs.mean()))
-    assert found.enough
+    assert comparison.effect == pytest.approx(logs.mean() / logs.std(ddof=1))
+    assert comparison.ratio.value == pytest.approx(math.exp(logs.mean()))
+    assert comparison.enough
 
 
 def test_ratios_far_from_normal_lead_to_wilcoxon():
     logs = np.array([0.01, 0.02, 0.015, 0.012, 0.018, 0.011, 0.016, 0.013, 0.017, 2.5])
-    found = compare_pairs(np.exp(logs), np.ones(10))
-    assert found.normal_p < 0.05
-    assert found.follow_up == "wilcoxon"
-    assert found.follow_up_p == pytest.approx(stats.wilcoxon(logs).pvalue)
+    comparison = compare_pairs(np.exp(logs), np.ones(10))
+    assert comparison.normal_p < 0.05
+    assert comparison.follow_up == "wilcoxon"
+    assert comparison.follow_up_p == pytest.approx(stats.wilcoxon(logs).pvalue)
     # one odd pair moves the mean by a quarter, and the typical ratio hardly
-    assert found.ratio.value > 1.25
-    assert found.typical_ratio < 1.03
+    assert comparison.ratio.value > 1.25
+    assert comparison.typical_ratio < 1.03
 
 
 def test_ranks_by_hand():
     logs = np.array([0.1, -0.2, 0.3, 0.4])
-    found = compare_pairs(np.exp(logs), np.ones(4))
-    assert found.rank_effect == pytest.approx((1 - 2 + 3 + 4) / 10)
+    comparison = compare_pairs(np.exp(logs), np.ones(4))
+    assert comparison.rank_effect == pytest.approx((1 - 2 + 3 + 4) / 10)
     means = [(a + b) / 2 for i, a in enumerate(logs) for b in logs[i:]]
-    assert found.typical_ratio == pytest.approx(math.exp(np.median(means)))
+    assert comparison.typical_ratio == pytest.approx(math.exp(np.median(means)))
 
 
 def test_the_arms_swapped_say_the_inverse():
-    ours, baseline = drawn(11, 0.07)
-    one, other = compare_pairs(ours, baseline), compare_pairs(baseline, ours)
+    candidate, baseline = drawn(11, 0.07)
+    one, other = compare_pairs(candidate, baseline), compare_pairs(baseline, candidate)
     assert one.ratio.value == pytest.approx(1 / other.ratio.value)
     assert one.typical_ratio == pytest.approx(1 / other.typical_ratio)
     assert one.rank_effect == pytest.approx(-other.rank_effect)
@@ -63,19 +63,19 @@ def test_the_arms_swapped_say_the_inverse():
 def test_arms_that_do_not_differ_say_so_as_often_as_they_should():
     covered = rejected = 0
     for seed in range(400):
-        found = compare_pairs(*drawn(10, seed=seed))
-        low, high = found.ratio.interval
+        comparison = compare_pairs(*drawn(10, seed=seed))
+        low, high = comparison.ratio.interval
         covered += low <= 1 <= high
-        rejected += found.sign_flip_p <= 0.05
+        rejected += comparison.sign_flip_p <= 0.05
     assert 0.92 <= covered / 400 <= 0.98
     assert rejected / 400 <= 0.075
 
 
 def test_ten_pairs_see_a_difference_of_a_tenth():
-    seen = sum(
+    detected = sum(
         compare_pairs(*drawn(10, -0.1, 0.08, seed)).sign_flip_p <= 0.05 for seed in range(200)
     )
-    assert seen / 200 > 0.85
+    assert detected / 200 > 0.85
 
 
 def test_ten_pairs_are_enough_for_a_claim_and_nine_are_not():
@@ -96,10 +96,10 @@ def test_what_few_pairs_cannot_say():
     assert same.sign_flip_p == 1
 
 
-@pytest.mark.parametrize(("ours", "baseline"), [([1.0], [1.0, 2.0]), ([], []), ([0.0], [1.0])])
-def test_what_is_no_pair_is_refused(ours, baseline):
+@pytest.mark.parametrize(("candidate", "baseline"), [([1.0], [1.0, 2.0]), ([], []), ([0.0], [1.0])])
+def test_what_is_no_pair_is_refused(candidate, baseline):
     with pytest.raises(UsageError):
-        compare_pairs(ours, baseline)
+        compare_pairs(candidate, baseline)
 
 
 def test_energy_to_a_target_is_that_of_the_validation_that_reaches_it():

@@ -11,10 +11,10 @@ from sparing.measure.pooling import parts_of, pool_differences
 
 def test_tasks_count_by_their_examples():
     small, large = np.full((2, 100), -0.5), np.full((3, 300), 0.1)
-    found = pool_differences([small, large])
-    assert found.value == pytest.approx((100 * -0.5 + 300 * 0.1) / 400)
-    assert (found.interval[0] + found.interval[1]) / 2 == pytest.approx(found.value)
-    assert (found.examples, found.runs) == (400, 5)
+    pooled = pool_differences([small, large])
+    assert pooled.value == pytest.approx((100 * -0.5 + 300 * 0.1) / 400)
+    assert (pooled.interval[0] + pooled.interval[1]) / 2 == pytest.approx(pooled.value)
+    assert (pooled.examples, pooled.runs) == (400, 5)
 
 
 def test_variances_of_two_seeds_and_three_examples_by_hand():
@@ -36,15 +36,15 @@ def test_a_bound_speaks_of_other_trainings_only_where_every_task_has_several():
     once, thrice = generator.normal(0, 1, (1, 400)), generator.normal(0, 1, (3, 400))
     assert pool_differences([thrice, thrice]).of_other_trainings
     for tasks, single in (([once, thrice], 1), ([thrice, once, once], 2), ([once], 1)):
-        found = pool_differences(tasks)
-        assert (found.single, found.of_other_trainings) == (single, False)
+        pooled = pool_differences(tasks)
+        assert (pooled.single, pooled.of_other_trainings) == (single, False)
 
 
 def test_few_equal_answers_are_not_certain():
-    found = pool_differences([np.zeros((2, 60))])
-    assert found.value == 0
-    assert found.bound == pytest.approx(0.05 ** (1 / 60) - 1)  # 0.95 of such shares would show
-    assert found.interval[1] == -found.interval[0] > -found.bound
+    pooled = pool_differences([np.zeros((2, 60))])
+    assert pooled.value == 0
+    assert pooled.bound == pytest.approx(0.05 ** (1 / 60) - 1)  # 0.95 of such shares would show
+    assert pooled.interval[1] == -pooled.interval[0] > -pooled.bound
 
 
 def test_copies_of_a_seed_add_no_certainty():
@@ -59,11 +59,11 @@ def test_copies_of_a_seed_add_no_certainty():
 def test_a_variance_from_three_seeds_counts_as_one():
     gaps = np.zeros((3, 2000))
     gaps[0], gaps[1] = 0.02, -0.02
-    found = pool_differences([gaps])
-    assert found.value == pytest.approx(0)
+    pooled = pool_differences([gaps])
+    assert pooled.value == pytest.approx(0)
     error = 0.02 / np.sqrt(3)  # Student's quantiles with two degrees of freedom
-    assert found.bound == pytest.approx(-2.920 * error, rel=1e-3)
-    assert found.interval == pytest.approx((-4.303 * error, 4.303 * error), rel=1e-3)
+    assert pooled.bound == pytest.approx(-2.920 * error, rel=1e-3)
+    assert pooled.interval == pytest.approx((-4.303 * error, 4.303 * error), rel=1e-3)
 
 
 @pytest.mark.parametrize("of_seeds", [0.0, 0.02, 1.0])
@@ -77,9 +77,9 @@ def test_the_bound_holds_as_often_as_it_says(seeds, of_seeds):
             of_both = generator.normal(0, 1, (seeds, examples))
             of_seed = generator.normal(0, of_seeds, (seeds, 1)) if seeds > 1 else 0.0
             tasks.append(of_example + of_both + of_seed)
-        found = pool_differences(tasks)
-        missed += found.bound > 0
-        outside += not found.interval[0] <= 0 <= found.interval[1]
+        pooled = pool_differences(tasks)
+        missed += pooled.bound > 0
+        outside += not pooled.interval[0] <= 0 <= pooled.interval[1]
     assert 0.02 <= missed / trials <= 0.08
     assert 0.02 <= outside / trials <= 0.08
 

@@ -12,18 +12,18 @@ def spent(seed, joules, component, obtained="integrated", name="train_energy_j")
 
 
 def test_energies_are_summed_over_components_and_others_are_read_as_they_are():
-    found = [spent(0, 2.0, "CPU"), spent(0, 3.0, "DRAM"), spent(1, 4.0, "CPU")]
-    found.append(Record("accuracy", 0.5, "share", "measured", {"arm": "dense", "seed": 1}))
-    assert quantity(found, "train_energy_j", "dense") == {0: 5.0}  # seed 1 lacks a component
-    assert quantity(found, "accuracy", "dense") == {1: 0.5}
-    assert quantity(found, "accuracy", "other") == {}
+    records = [spent(0, 2.0, "CPU"), spent(0, 3.0, "DRAM"), spent(1, 4.0, "CPU")]
+    records.append(Record("accuracy", 0.5, "share", "measured", {"arm": "dense", "seed": 1}))
+    assert quantity(records, "train_energy_j", "dense") == {0: 5.0}  # seed 1 lacks a component
+    assert quantity(records, "accuracy", "dense") == {1: 0.5}
+    assert quantity(records, "accuracy", "other") == {}
 
 
 def test_estimates_are_not_added_to_what_was_sensed():
     guess = spent(0, 100.0, "CPU seconds", obtained="estimated")
-    found = [spent(0, 2.0, "CPU"), guess]
-    assert compared(found) == ("integrated",)
-    assert components(found) == {"CPU"}
-    assert quantity(found, "train_energy_j", "dense") == {0: 2.0}
+    records = [spent(0, 2.0, "CPU"), guess]
+    assert compared(records) == ("integrated",)
+    assert components(records) == {"CPU"}
+    assert quantity(records, "train_energy_j", "dense") == {0: 2.0}
     assert compared([guess]) == ("estimated",)
     assert quantity([guess], "train_energy_j", "dense") == {0: 100.0}

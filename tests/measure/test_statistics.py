@@ -35,15 +35,15 @@ def noisy_pairs(count: int, *, seed: int, effect: float = 1.0, spread: float = 0
     """TRIALS pairs of lists: shared noise per pair, own noise of ``spread`` on the log ratio."""
     generator = np.random.default_rng(seed)
     shared = generator.lognormal(0, 0.3, (TRIALS, count))
-    own = generator.normal(0, spread / math.sqrt(2), (2, TRIALS, count))
-    return effect * shared * np.exp(own[0]), shared * np.exp(own[1])
+    noise = generator.normal(0, spread / math.sqrt(2), (2, TRIALS, count))
+    return effect * shared * np.exp(noise[0]), shared * np.exp(noise[1])
 
 
 @pytest.mark.parametrize("ratio", [geometric_mean_ratio, median_ratio])
 @pytest.mark.parametrize("count", [2, 3, 5, 10, 20])
 def test_interval_of_the_same_against_itself_covers_one(ratio, count):
-    ours, theirs = noisy_pairs(count, seed=count)
-    intervals = [ratio(a, b).interval for a, b in zip(ours, theirs, strict=True)]
+    candidate, baseline = noisy_pairs(count, seed=count)
+    intervals = [ratio(a, b).interval for a, b in zip(candidate, baseline, strict=True)]
     hits = sum(low <= 1 <= high for low, high in intervals)
     assert within_binomial_error(hits, TRIALS, 0.95), hits / TRIALS
 
@@ -51,17 +51,17 @@ def test_interval_of_the_same_against_itself_covers_one(ratio, count):
 @pytest.mark.parametrize("count", [5, 10, 20])
 def test_interval_of_a_difference_covers_the_truth(count):
     generator = np.random.default_rng(count)
-    ours = 0.9 + generator.normal(0.01, 0.02, (TRIALS, count))
-    theirs = 0.9 + generator.normal(0, 0.02, (TRIALS, count))
-    intervals = [mean_difference(a, b).interval for a, b in zip(ours, theirs, strict=True)]
+    candidate = 0.9 + generator.normal(0.01, 0.02, (TRIALS, count))
+    baseline = 0.9 + generator.normal(0, 0.02, (TRIALS, count))
+    intervals = [mean_difference(a, b).interval for a, b in zip(candidate, baseline, strict=True)]
     hits = sum(low <= 0.01 <= high for low, high in intervals)
     assert within_binomial_error(hits, TRIALS, 0.95), hits / TRIALS
 
 
 def test_a_plain_percentile_bootstrap_would_not_have_passed():
     """The reason for the widened one, and proof that the coverage test can fail."""
-    ours, theirs = noisy_pairs(5, seed=5)
-    logs = np.log(ours / theirs)
+    candidate, baseline = noisy_pairs(5, seed=5)
+    logs = np.log(candidate / baseline)
     draws = np.random.default_rng(0).integers(0, 5, (1000, 5))
     low, high = np.quantile(logs[:, draws].mean(2), (0.025, 0.975), axis=1)
     hits = int(((low <= 0) & (high >= 0)).sum())
@@ -92,18 +92,21 @@ def test_an_effect_of_ten_percent_is_found_with_the_stated_power(count, spread):
     shift = math.log(1.1) / (spread / math.sqrt(count))
     limit = stats.t.ppf(0.975, count - 1)
     stated = stats.nct.sf(limit, count - 1, shift)
-    ours, theirs = noisy_pairs(count, seed=100 + count, effect=1.1, spread=spread)
-    ratios = [geometric_mean_ratio(a, b) for a, b in zip(ours, theirs, strict=True)]
-    found = sum(ratio.interval[0] > 1 for ratio in ratios)
-    assert within_binomial_error(found, TRIALS, float(stated)), (found / TRIALS, stated)
+    candidate, baseline = noisy_pairs(count, seed=100 + count, effect=1.1, spread=spread)
+    ratios = [geometric_mean_ratio(a, b) for a, b in zip(candidate, baseline, strict=True)]
+    detected = sum(ratio.interval[0] > 1 for ratio in ratios)
+    assert within_binomial_error(detected, TRIALS, float(stated)), (detected / TRIALS, stated)
     assert abs(np.median([ratio.value for ratio in ratios]) - 1.1) < 0.01
 
 
 def test_ratios_know_their_value_and_their_inverse():
-    ours, theirs = [2.0, 8.0, 4.0, 1.0, 9.0, 3.0], [1.0, 2.0, 4.0, 1.0, 3.0, 2.0]
+    candidate, baseline = [2.0, 8.0, 4.0, 1.0, 9.0, 3.0], [1.0, 2.0, 4.0, 1.0, 3.0, 2.0]
     assert geometric_mean_ratio([2.0, 8.0], [1.0, 1.0]).value == pytest.approx(4.0)
-    assert median_ratio(ours, theirs).value == pytest.approx(math.sqrt(2 * 1.5))
-    forth, back = geometric_mean_ratio(ours, theirs), geometric_mean_ratio(theirs, ours)
+    assert median_ratio(candidate, baseline).value == pytest.approx(math.sqrt(2 * 1.5))
+    forth, back = (
+        geometric_mean_ratio(candidate, baseline),
+        geometric_mean_ratio(baseline, candidate),
+    )
     assert forth.value * back.value == pytest.approx(1.0)
     assert forth.interval[0] * back.interval[1] == pytest.approx(1.0)
     assert forth.count == 6
@@ -111,10 +114,10 @@ def test_ratios_know_their_value_and_their_inverse():
 
 def test_the_least_spread_of_an_accuracy_is_that_of_rounding_by_hand():
     """Two values, each rounded to steps r, differ by a triangle over -r to r: its spread r/√6."""
-    found = mean_difference([0.9, 0.9], [0.8, 0.8], resolution=0.06)
+    difference = mean_difference([0.9, 0.9], [0.8, 0.8], resolution=0.06)
     spread = 0.06 / 2.449489742783178
     reach = 12.706204736 * spread / 1.4142135623730951  # Student's quantile of one degree
-    assert found.interval == pytest.approx((0.1 - reach, 0.1 + reach), rel=1e-9)
+    assert difference.interval == pytest.approx((0.1 - reach, 0.1 + reach), rel=1e-9)
     assert reach == pytest.approx(0.2200779, rel=1e-6)
     many = mean_difference([0.9] * 12, [0.8] * 12, resolution=0.06)
     reach = 2.200985160 * spread / 12**0.5
@@ -124,18 +127,18 @@ def test_the_least_spread_of_an_accuracy_is_that_of_rounding_by_hand():
 
 
 def test_the_same_numbers_give_the_same_interval_and_leave_the_generator_alone():
-    ours, theirs = noisy_pairs(12, seed=1)
+    candidate, baseline = noisy_pairs(12, seed=1)
     state = np.random.get_state()[1].copy()  # noqa: NPY002  the global one is what is watched
-    first = geometric_mean_ratio(ours[0], theirs[0])
-    assert first == geometric_mean_ratio(ours[0], theirs[0])
-    assert first != geometric_mean_ratio(ours[0], theirs[0], seed=1)
+    first = geometric_mean_ratio(candidate[0], baseline[0])
+    assert first == geometric_mean_ratio(candidate[0], baseline[0])
+    assert first != geometric_mean_ratio(candidate[0], baseline[0], seed=1)
     assert (np.random.get_state()[1] == state).all()  # noqa: NPY002
 
 
 def test_more_confidence_is_a_wider_interval():
-    ours, theirs = noisy_pairs(12, seed=1)
-    low, high = mean_difference(ours[0], theirs[0]).interval
-    wider = mean_difference(ours[0], theirs[0], confidence=0.99).interval
+    candidate, baseline = noisy_pairs(12, seed=1)
+    low, high = mean_difference(candidate[0], baseline[0]).interval
+    wider = mean_difference(candidate[0], baseline[0], confidence=0.99).interval
     assert wider[0] < low < high < wider[1]
 
 
@@ -146,10 +149,10 @@ def test_one_pair_has_no_interval():
 
 
 def test_coarse_measures_do_not_look_certain():
-    ours, theirs = [0.91, 0.92], [0.90, 0.91]
-    low, high = mean_difference(ours, theirs).interval
+    candidate, baseline = [0.91, 0.92], [0.90, 0.91]
+    low, high = mean_difference(candidate, baseline).interval
     assert high - low < 1e-12
-    low, high = mean_difference(ours, theirs, resolution=0.01).interval
+    low, high = mean_difference(candidate, baseline, resolution=0.01).interval
     assert low < 0 < high
 
 
@@ -244,21 +247,23 @@ def test_holm_finds_more_than_bonferroni():
 
 def test_equivalence_keeps_its_level_at_the_margin():
     generator = np.random.default_rng(5)
-    ours = generator.normal(0.01, 0.01, (TRIALS, 10))
-    at_margin = [equivalence(a, np.zeros(10), 0.01) for a in ours]
-    found = sum(value <= 0.05 for value in at_margin)
-    assert within_binomial_error(found, TRIALS, 0.05)
-    same = [equivalence(a - 0.01, np.zeros(10), 0.01) for a in ours]
+    candidate = generator.normal(0.01, 0.01, (TRIALS, 10))
+    at_margin = [equivalence(a, np.zeros(10), 0.01) for a in candidate]
+    rejections = sum(value <= 0.05 for value in at_margin)
+    assert within_binomial_error(rejections, TRIALS, 0.05)
+    same = [equivalence(a - 0.01, np.zeros(10), 0.01) for a in candidate]
     assert sum(value <= 0.05 for value in same) > 0.7 * TRIALS
 
 
 def test_non_inferiority_is_one_sided():
-    ours, theirs = [0.80, 0.82, 0.81, 0.83, 0.80], [0.70, 0.71, 0.73, 0.72, 0.70]
-    assert non_inferiority(ours, theirs, 0.01) < 0.001
-    assert non_inferiority(theirs, ours, 0.01) > 0.99
-    assert equivalence(ours, theirs, 0.01) > 0.99
-    better = stats.ttest_1samp(np.subtract(ours, theirs), -0.01, alternative="greater").pvalue
-    assert non_inferiority(ours, theirs, 0.01) == pytest.approx(better)
+    candidate, baseline = [0.80, 0.82, 0.81, 0.83, 0.80], [0.70, 0.71, 0.73, 0.72, 0.70]
+    assert non_inferiority(candidate, baseline, 0.01) < 0.001
+    assert non_inferiority(baseline, candidate, 0.01) > 0.99
+    assert equivalence(candidate, baseline, 0.01) > 0.99
+    better = stats.ttest_1samp(
+        np.subtract(candidate, baseline), -0.01, alternative="greater"
+    ).pvalue
+    assert non_inferiority(candidate, baseline, 0.01) == pytest.approx(better)
 
 
 def test_tests_within_a_margin_know_their_limits():
@@ -270,11 +275,11 @@ def test_tests_within_a_margin_know_their_limits():
 
 
 def test_mcnemar_counts_only_disagreements():
-    ours = [True] * 9 + [False] + [True] * 50 + [False] * 5
-    theirs = [False] * 9 + [True] + [True] * 50 + [False] * 5
-    assert mcnemar_p_value(ours, theirs) == pytest.approx(2 * 11 / 1024)
-    assert mcnemar_p_value(theirs, ours) == mcnemar_p_value(ours, theirs)
-    assert mcnemar_p_value(ours, ours) == 1.0
+    candidate = [True] * 9 + [False] + [True] * 50 + [False] * 5
+    baseline = [False] * 9 + [True] + [True] * 50 + [False] * 5
+    assert mcnemar_p_value(candidate, baseline) == pytest.approx(2 * 11 / 1024)
+    assert mcnemar_p_value(baseline, candidate) == mcnemar_p_value(candidate, baseline)
+    assert mcnemar_p_value(candidate, candidate) == 1.0
     with pytest.raises(UsageError, match="same examples"):
         mcnemar_p_value([True], [])
 
@@ -299,5 +304,5 @@ def test_a_loss_of_the_margin_itself_is_not_shown_to_be_less():
     for _ in range(200):
         count = int(generator.integers(50, 3000))
         right, lost = generator.integers(count // 2, count, 5), int(generator.integers(1, 6))
-        ours, theirs = (right - lost) / count, right / count
-        assert non_inferiority(ours.tolist(), theirs.tolist(), lost / count) >= 0.05
+        candidate, baseline = (right - lost) / count, right / count
+        assert non_inferiority(candidate.tolist(), baseline.tolist(), lost / count) >= 0.05

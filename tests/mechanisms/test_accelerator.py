@@ -1,7 +1,7 @@
 """Every mechanism gives on an accelerator what it gives on the processor.
 
 What needs a CUDA device is held there; without one, tensors of the device "meta", which have no
-values, tell of every tensor that was made on the processor instead of where the inputs are.
+values, show every tensor that was made on the processor instead of where the inputs are.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from sparing.core.mask import Mask
 from sparing.testing.subject import TOKENS, call, masks, require_close, streams
 from sparing.testing.subjects import subjects
 
-PLACE = "cuda"
-# Which keys its strides leave is looked up, and tensors without values cannot be asked.
-ASKS_FOR_VALUES = ("strided2", "strided2-causal", "strided3", "strided3-causal")
+DEVICE = "cuda"
+# The strided mechanism looks up which keys are left; tensors on "meta" have no values.
+NEEDS_VALUES = ("strided2", "strided2-causal", "strided3", "strided3-causal")
 
 
-def _there(test):
+def _on_accelerator(test):
     """Run where there is a CUDA device."""
     reason = "needs a CUDA device"
     return pytest.mark.gpu(pytest.mark.skipif(not torch.cuda.is_available(), reason=reason)(test))
@@ -31,14 +31,14 @@ def _cases():
     for name in MECHANISMS.names():
         for number, subject in enumerate(subjects(name, mechanism_class(name))):
             for causal in masks(subject):
-                told = f"{name}{number or ''}{'-causal' if causal else ''}"
-                yield pytest.param(subject, causal, id=told)
+                case_id = f"{name}{number or ''}{'-causal' if causal else ''}"
+                yield pytest.param(subject, causal, id=case_id)
 
 
 def _cases_without_values():
     refused = pytest.mark.xfail(raises=NotImplementedError, strict=True)
     for case in _cases():
-        marks = (refused,) if case.id in ASKS_FOR_VALUES else ()
+        marks = (refused,) if case.id in NEEDS_VALUES else ()
         yield pytest.param(*case.values, id=case.id, marks=marks)
 
 
@@ -50,53 +50,60 @@ def _padded(causal):
 
 
 def _moved(mask):
-    return Mask(keep=mask.keep.to(PLACE), causal=mask.causal)
+    return Mask(keep=mask.keep.to(DEVICE), causal=mask.causal)
 
 
 @pytest.mark.parametrize(("subject", "causal"), list(_cases_without_values()))
 def test_no_tensor_is_left_on_the_processor(subject, causal):
     made = subject.make().to("meta")
-    given = tuple(each.to("meta").requires_grad_() for each in streams(made, 3, TOKENS))
-    found = call(made, given, Mask(causal=causal))
-    assert (found.device.type, found.shape) == ("meta", (3, 2, TOKENS, 8))
-    if found.requires_grad:
-        found.sum().backward()
-        assert {each.grad.device.type for each in given if each.grad is not None} <= {"meta"}
+    given = tuple(stream.to("meta").requires_grad_() for stream in streams(made, 3, TOKENS))
+    output = call(made, given, Mask(causal=causal))
+    assert (output.device.type, output.shape) == ("meta", (3, 2, TOKENS, 8))
+    if output.requires_grad:
+        output.sum().backward()
+        assert {stream.grad.device.type for stream in given if stream.grad is not None} <= {"meta"}
 
 
-@_there
+@_on_accelerator
 @pytest.mark.parametrize(("subject", "causal"), list(_cases()))
 def test_as_on_the_processor(subject, causal):
-    here, given, mask = subject.make(), streams(subject.make(), 3, TOKENS), _padded(causal)
-    there = copy.deepcopy(here).to(PLACE)
-    given = tuple(each.requires_grad_() for each in given)
-    sent = tuple(each.detach().to(PLACE).requires_grad_() for each in given)
-    wanted, found = call(here, given, mask), call(there, sent, _moved(mask))
-    assert found.device.type == PLACE
-    # What stands at pads is not told: on a processor some mechanisms need not clean them first.
-    wanted, found = (
-        each.where(mask.keep[:, None, :, None].to(each.device), 0) for each in (wanted, found)
+    on_processor, given, mask = subject.make(), streams(subject.make(), 3, TOKENS), _padded(causal)
+    on_device = copy.deepcopy(on_processor).to(DEVICE)
+    given = tuple(stream.requires_grad_() for stream in given)
+    sent = tuple(stream.detach().to(DEVICE).requires_grad_() for stream in given)
+    expected, output = call(on_processor, given, mask), call(on_device, sent, _moved(mask))
+    assert output.device.type == DEVICE
+    # Rows at pads are undefined: on a processor some mechanisms need not clean them first.
+    expected, output = (
+        tensor.where(mask.keep[:, None, :, None].to(tensor.device), 0)
+        for tensor in (expected, output)
     )
-    require_close(found.detach().cpu(), wanted.detach(), "the output", relative=1e-7, absolute=1e-9)
-    if wanted.requires_grad:
-        wanted.square().sum().backward()
-        found.square().sum().backward()
-        for ours, theirs in zip(sent, given, strict=True):
-            if theirs.grad is not None:
+    require_close(
+        output.detach().cpu(), expected.detach(), "the output", relative=1e-7, absolute=1e-9
+    )
+    if expected.requires_grad:
+        expected.square().sum().backward()
+        output.square().sum().backward()
+        for stream_on_device, stream in zip(sent, given, strict=True):
+            if stream.grad is not None:
                 require_close(
-                    ours.grad.cpu(), theirs.grad, "a gradient", relative=1e-6, absolute=1e-8
+                    stream_on_device.grad.cpu(),
+                    stream.grad,
+                    "a gradient",
+                    relative=1e-6,
+                    absolute=1e-8,
                 )
 
 
-@_there
+@_on_accelerator
 @pytest.mark.parametrize(("subject", "causal"), list(_cases()))
 def test_in_bfloat16(subject, causal):
-    made = subject.make(dtype=torch.float32).to(PLACE)
+    made = subject.make(dtype=torch.float32).to(DEVICE)
     drawn = streams(made, 3, TOKENS, dtype=torch.float32)
-    given = tuple(each.to(PLACE).requires_grad_() for each in drawn)
-    with torch.autocast(PLACE, dtype=torch.bfloat16):
-        found = call(made, given, _moved(_padded(causal)))
-    assert torch.isfinite(found).all()
-    if found.requires_grad:
-        found.float().square().sum().backward()
-        assert all(torch.isfinite(each.grad).all() for each in given if each.grad is not None)
+    given = tuple(stream.to(DEVICE).requires_grad_() for stream in drawn)
+    with torch.autocast(DEVICE, dtype=torch.bfloat16):
+        output = call(made, given, _moved(_padded(causal)))
+    assert torch.isfinite(output).all()
+    if output.requires_grad:
+        output.float().square().sum().backward()
+        assert all(torch.isfinite(stream.grad).all() for stream in given if stream.grad is not None)

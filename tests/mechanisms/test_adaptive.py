@@ -41,11 +41,11 @@ def padded(batch, tokens):
     return Mask(keep)
 
 
-def close(found, wanted, mask=None):
+def close(output, expected, mask=None):
     if mask is not None and mask.keep is not None:
         real = mask.keep[:, None, :, None]
-        found, wanted = found.where(real, 0), wanted.where(real, 0)
-    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+        output, expected = output.where(real, 0), expected.where(real, 0)
+    torch.testing.assert_close(output, expected, rtol=1e-10, atol=1e-10)
 
 
 OPTIONS = (
@@ -66,9 +66,9 @@ def test_slices_equal_the_written_out_form(options):
         tensors = streams(batch, tokens)
         for mask in (Mask(), padded(batch, tokens)):
             with torch.no_grad():
-                found = made(*tensors, mask=mask)
-                close(found, dense_adaptive(made, *tensors, mask=mask), mask)
-            close(made(*tensors, mask=mask), found, mask)  # the form that gradients take
+                output = made(*tensors, mask=mask)
+                close(output, dense_adaptive(made, *tensors, mask=mask), mask)
+            close(made(*tensors, mask=mask), output, mask)  # the form that gradients take
 
 
 def test_widths_differ_between_inputs_and_heads():
@@ -91,10 +91,10 @@ def test_a_fixed_width_is_a_slice():
             scores="fixed", score=score, levels=0, threshold=None, reduce="qkv", scale="reduced"
         )
         with torch.no_grad():
-            found = half(q, k, v, x)
+            output = half(q, k, v, x)
         cut = (q[..., :width] @ k[..., :width].mT / width**0.5).softmax(-1) @ v[..., :width]
-        close(found[..., :width], cut)
-        assert (found[..., width:] == 0).all()
+        close(output[..., :width], cut)
+        assert (output[..., width:] == 0).all()
 
 
 def test_long_rows_are_cut_into_chunks():
@@ -103,13 +103,13 @@ def test_long_rows_are_cut_into_chunks():
     q, k, v, x = (tensor.float() for tensor in streams(1, 1031, heads))
     for mask in (Mask(), padded(1, 1031), Mask(causal=True)):
         with torch.no_grad():
-            found = made(q, k, v, x, mask=mask)
+            output = made(q, k, v, x, mask=mask)
         widths = made._cut.widths(made.drawn)
-        places = torch.arange(8) < widths[:, None]
-        wanted = mechanism("softmax", heads)(q * places[:, None], k, v, mask=mask)
+        selected = torch.arange(8) < widths[:, None]
+        expected = mechanism("softmax", heads)(q * selected[:, None], k, v, mask=mask)
         if mask.keep is not None:
-            found, wanted = (t.where(mask.keep[:, None, :, None], 0) for t in (found, wanted))
-        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+            output, expected = (t.where(mask.keep[:, None, :, None], 0) for t in (output, expected))
+        torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_task_teaches_the_scorer():
@@ -125,8 +125,8 @@ def test_training_moves_the_score_to_where_the_task_wants_it():
     made = mechanism("adaptive", heads, scores="global", score=0.6, threshold=None).double()
     q, k, v, x = streams(4, 16, heads)
     cut = make(heads, scores="fixed", score=0.25, threshold=None, levels=0)
-    wanted, dense = cut(q, k, v, x), mechanism("softmax", heads)(q, k, v)
-    for goal, low, high in ((wanted, 0.2, 0.35), (dense, 0.8, 1.0)):
+    sliced, dense = cut(q, k, v, x), mechanism("softmax", heads)(q, k, v)
+    for goal, low, high in ((sliced, 0.2, 0.35), (dense, 0.8, 1.0)):
         with torch.no_grad():
             made.logits.fill_(0.4)
         optimizer = torch.optim.Adam(made.parameters(), 0.05)
@@ -205,8 +205,8 @@ def test_the_loss_lowers_the_scores_and_the_printed_one_raises_them():
         (slope,) = torch.autograd.grad(loss, made.scorer.biases[2])
         assert (slope.sign() == sign).all(), options
         mean = log["score"][0].mean()
-        wanted = {1: mean, -1: (1 - mean) / 4}[sign]
-        close(loss, (mean / 0.05 - 1) ** 2 if "budget" in options else wanted)
+        expected = {1: mean, -1: (1 - mean) / 4}[sign]
+        close(loss, (mean / 0.05 - 1) ** 2 if "budget" in options else expected)
     reached = make(score=0.5, budget=0.5)
     with sparing.record(reached) as log:
         reached(*tensors)
@@ -238,8 +238,8 @@ def test_causal_is_per_query_or_without_input():
     for options in ({"per_query": True, "score": 0.4}, {"scores": "random"}):
         made = make(**options)
         with torch.no_grad():
-            found = made(*tensors, mask=Mask(causal=True))
-            close(found, dense_adaptive(made, *tensors, mask=Mask(causal=True)))
+            output = made(*tensors, mask=Mask(causal=True))
+            close(output, dense_adaptive(made, *tensors, mask=Mask(causal=True)))
 
 
 def counted(made, tensors):
@@ -256,16 +256,16 @@ def counted(made, tensors):
 def test_executed_flops_fall_with_the_score(reduce):
     heads, tokens = Heads(4, 16), 64
     tensors = [tensor.float() for tensor in streams(2, tokens, heads)]
-    found = []
+    flops = []
     for score in (1.0, 0.5, 0.25, 0.125):
         made = make(heads, scores="fixed", score=score, reduce=reduce).float()
-        found.append(counted(made, tensors))
+        flops.append(counted(made, tensors))
         cost = made.cost(Workload(2, 4, tokens, tokens, 16))
-        assert found[-1] == cost.matmul_flops
+        assert flops[-1] == cost.matmul_flops
         assert not cost.upper_bound
     rows = 2 * 4 * tokens * tokens
     widths = [16, 8, 4, 2]
-    assert found == [rows * (2 * w + 2 * (w if reduce == "qkv" else 16)) for w in widths]
+    assert flops == [rows * (2 * w + 2 * (w if reduce == "qkv" else 16)) for w in widths]
 
 
 def test_the_cost_of_learned_scores_is_an_upper_bound():
@@ -299,7 +299,7 @@ def test_inside_a_layer():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"scores": "tokens"}, "token"),
         ({"reduce": "kv"}, "qkv"),
@@ -316,8 +316,8 @@ def test_inside_a_layer():
         ({"per_query": True, "reduce": "qkv"}, "per_query"),
     ],
 )
-def test_wrong_options(options, told):
-    with pytest.raises(UsageError, match=told):
+def test_wrong_options(options, message):
+    with pytest.raises(UsageError, match=message):
         mechanism("adaptive", HEADS, **options)
 
 

@@ -1,4 +1,4 @@
-"""Additive attention: by hand, pieces against the whole, and what is never stored."""
+"""Additive attention: by hand, chunks against the whole, and what is never stored."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def test_by_hand():
         made.score_weight.fill_(3.0)
     q = torch.tensor([[[[0.25, 9.0]]]])
     k = torch.tensor([[[[9.0, 0.0], [9.0, -1.0]]]])
-    found = made(q, k, torch.eye(2)[None, None])
-    wanted = torch.tensor([3 * math.tanh(0.75), 3 * math.tanh(-1.25)]).softmax(0)
-    torch.testing.assert_close(found.flatten(), wanted)
+    output = made(q, k, torch.eye(2)[None, None])
+    expected = torch.tensor([3 * math.tanh(0.75), 3 * math.tanh(-1.25)]).softmax(0)
+    torch.testing.assert_close(output.flatten(), expected)
 
 
 @pytest.mark.parametrize("held", [1, 200])
@@ -44,13 +44,13 @@ def test_pieces_do_not_matter(monkeypatch, held):
         mask = Mask(keep, causal)
         streams = drawn(queries, 13)
         monkeypatch.setattr(_pairs, "_HELD", held)
-        found = made(*streams, mask=mask)
+        output = made(*streams, mask=mask)
         monkeypatch.undo()
-        wanted = dense_additive(made, *streams, mask=mask)
+        expected = dense_additive(made, *streams, mask=mask)
         real = mask.keep_queries(queries)
         if real is not None:
-            found, wanted = (t.where(real[:, None, :, None], 0) for t in (found, wanted))
-        torch.testing.assert_close(found, wanted)
+            output, expected = (t.where(real[:, None, :, None], 0) for t in (output, expected))
+        torch.testing.assert_close(output, expected)
 
 
 def test_pairs_times_hidden_never_stand_together():

@@ -40,11 +40,11 @@ def blocks_of(made, blocks, causal=False):
 def test_one_stream_alone_may_be_learned(learning):
     tensors = streams(1, 200)
     made = mechanism("bigbird", Heads(2, 4), block=8, random_blocks=1).double()
-    wanted = [tensor.clone().requires_grad_() for tensor in tensors]
-    made(*wanted).square().sum().backward()
+    all_learned = [tensor.clone().requires_grad_() for tensor in tensors]
+    made(*all_learned).square().sum().backward()
     tensors[learning].requires_grad_()
     made(*tensors).square().sum().backward()
-    torch.testing.assert_close(tensors[learning].grad, wanted[learning].grad)
+    torch.testing.assert_close(tensors[learning].grad, all_learned[learning].grad)
 
 
 OPTIONS = (
@@ -62,9 +62,9 @@ OPTIONS = (
 def test_equals_the_dense_mask_at_block_borders(options, causal, tokens):
     made = mechanism("bigbird", Heads(2, 4), **{"block": 8, **options}).eval()
     q, k, v = streams(1, tokens)
-    found = made(q, k, v, mask=Mask(causal=causal))
-    wanted = dense_bigbird(made, q, k, v, mask=Mask(causal=causal))
-    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+    output = made(q, k, v, mask=Mask(causal=causal))
+    expected = dense_bigbird(made, q, k, v, mask=Mask(causal=causal))
+    torch.testing.assert_close(output, expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.usefixtures("way")
@@ -75,9 +75,9 @@ def test_padded_rows_have_blocks_of_their_own(kind, causal):
     mask = Mask(padded(kind, 123), causal)
     q, k, v = streams(2, 123)
     real = mask.keep[:, None, :, None]
-    found = made(q, k, v, mask=mask).where(real, 0)
-    wanted = dense_bigbird(made, q, k, v, mask=mask).where(real, 0)
-    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+    output = made(q, k, v, mask=mask).where(real, 0)
+    expected = dense_bigbird(made, q, k, v, mask=mask).where(real, 0)
+    torch.testing.assert_close(output, expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.usefixtures("way")
@@ -91,20 +91,20 @@ def test_gradients_of_gathered_blocks_add_up(causal):
         torch.autograd.grad(out.where(real, 0).square().sum(), leaves)
         for out in (made(*leaves, mask=mask), dense_bigbird(made, *leaves, mask=mask))
     )
-    for found, wanted in zip(fast, slow, strict=True):
+    for gradient, expected in zip(fast, slow, strict=True):
         torch.testing.assert_close(
-            found.where(real, 0), wanted.where(real, 0), rtol=1e-9, atol=1e-9
+            gradient.where(real, 0), expected.where(real, 0), rtol=1e-9, atol=1e-9
         )
 
 
 def test_chunks_of_heads_and_blocks_change_nothing(monkeypatch):
     made = mechanism("bigbird", Heads(3, 4), block=8).eval()
     q, k, v = streams(1, 333, heads=3)
-    wanted = made(q, k, v)
+    expected = made(q, k, v)
     for elements in (1, 1000, 5000):
         monkeypatch.setattr("sparing.mechanisms._sparse.CACHED_ELEMENTS", elements)
         monkeypatch.setattr("sparing.mechanisms._sparse._HEAD_ELEMENTS", elements)
-        torch.testing.assert_close(made(q, k, v), wanted, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(made(q, k, v), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_random_blocks_differ_from_each_other_and_from_what_is_seen_anyway():
@@ -167,10 +167,10 @@ def test_decoding_with_few_queries(queries):
 
 def test_full_pattern_is_softmax():
     q, k, v = streams(1, 70)
-    wanted = mechanism("softmax", Heads(2, 4))(q, k, v)
+    expected = mechanism("softmax", Heads(2, 4))(q, k, v)
     for options in ({"window_blocks": 35}, {"random_blocks": 40}, {"block": 70}):
         made = mechanism("bigbird", Heads(2, 4), **{"block": 4, **options})
-        torch.testing.assert_close(made(q, k, v), wanted, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(made(q, k, v), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_cost_grows_linearly_and_stays_near_the_pattern():

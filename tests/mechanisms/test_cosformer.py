@@ -27,8 +27,8 @@ def drawn(tokens=40, *, batch=1, seed=0, dtype=torch.float64):
 
 def with_length(q, k, v, length):
     """The paper's square form for one row, L given."""
-    places = torch.arange(k.shape[2], dtype=k.dtype)
-    falloff = torch.cos((places[:, None] - places) * math.pi / 2 / length)
+    positions = torch.arange(k.shape[2], dtype=k.dtype)
+    falloff = torch.cos((positions[:, None] - positions) * math.pi / 2 / length)
     return normalised(q.relu() @ k.relu().transpose(-1, -2) * falloff, v, mask=Mask())
 
 
@@ -37,8 +37,8 @@ def test_by_hand():
     out = mechanism("cosformer", Heads(1, 1))(q, q, torch.tensor([1.0, 3.0]).view(1, 1, 2, 1))
     # two tokens at a distance of half the length: weights 1 and cos(pi / 4)
     near, far = 1.0, math.sqrt(0.5)
-    wanted = torch.tensor([near + 3 * far, far + 3 * near]) / (near + far)
-    torch.testing.assert_close(out.flatten(), wanted)
+    expected = torch.tensor([near + 3 * far, far + 3 * near]) / (near + far)
+    torch.testing.assert_close(out.flatten(), expected)
 
 
 @pytest.mark.parametrize("activation", ["relu", "elu"])
@@ -50,22 +50,22 @@ def test_equals_the_square_form(tokens, activation):
     for length in ("own", "fixed"):
         made = built(activation=activation, length=length)
         for mask in (Mask(), CAUSAL, Mask(keep), Mask(keep, causal=True)):
-            wanted = dense_cosformer(made, q, k, v, mask=mask)
+            expected = dense_cosformer(made, q, k, v, mask=mask)
             real = torch.ones(2, tokens).bool() if mask.keep is None else keep
-            real = real[:, None, :, None].expand_as(wanted)
-            found = made(q, k, v, mask=mask)
-            torch.testing.assert_close(found[real], wanted[real])
+            real = real[:, None, :, None].expand_as(expected)
+            output = made(q, k, v, mask=mask)
+            torch.testing.assert_close(output[real], expected[real])
 
 
 @pytest.mark.parametrize("mask", [Mask(), CAUSAL], ids=["whole", "causal"])
 def test_an_endless_length_is_linear_attention(mask):
     q, k, v = drawn()
     endless = {"tokens": 10**9, "length": "fixed"}
-    wanted = normalised(q.relu() @ k.relu().transpose(-1, -2), v, mask=mask)
-    torch.testing.assert_close(built(**endless)(q, k, v, mask=mask), wanted)
+    expected = normalised(q.relu() @ k.relu().transpose(-1, -2), v, mask=mask)
+    torch.testing.assert_close(built(**endless)(q, k, v, mask=mask), expected)
     linear = mechanism("linear", Heads(2, 8))(q, k, v, mask=mask)
-    found = built(**endless, activation="elu")(q, k, v, mask=mask)
-    torch.testing.assert_close(found, linear)
+    output = built(**endless, activation="elu")(q, k, v, mask=mask)
+    torch.testing.assert_close(output, linear)
 
 
 def test_the_padded_length_of_the_batch_does_not_matter():
@@ -125,7 +125,7 @@ def test_weights_are_never_negative_at_any_distance():
 @pytest.mark.parametrize("length", ["own", "fixed"])
 def test_causal_rows_longer_than_the_length_are_refused(length):
     made = built(tokens=32, length=length)
-    with pytest.raises(Unsupported, match="up to 32 tokens, got 33"):
+    with pytest.raises(Unsupported, match="up to 32 tokens; got 33"):
         made(*drawn(33), mask=CAUSAL)
     made(*drawn(32), mask=CAUSAL)
     if length == "own":

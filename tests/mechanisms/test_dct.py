@@ -40,12 +40,12 @@ def padded():
 @pytest.mark.parametrize("tokens", [1, 2, 31, 700])
 def test_equals_its_formula_in_either_memory_layout(tokens, frequencies):
     made, streams = built(frequencies), qkv(tokens)
-    wanted = dense_dct(made, *streams, mask=Mask())
+    expected = dense_dct(made, *streams, mask=Mask())
     token_major = [part.transpose(1, 2).contiguous().transpose(1, 2) for part in streams]
     for inputs in (streams, token_major):
-        found = made(*inputs)
-        torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
-        assert found.stride() == inputs[0].stride()
+        output = made(*inputs)
+        torch.testing.assert_close(output, expected, rtol=1e-10, atol=1e-10)
+        assert output.stride() == inputs[0].stride()
 
 
 def test_one_frequency_is_the_mean_of_the_values():
@@ -62,12 +62,12 @@ def test_all_frequencies_are_not_softmax_attention():
 def test_padded_rows_with_and_without_gradients_equal_the_reference():
     made, mask = built(), padded()
     streams = qkv(40, batch=4)
-    wanted = dense_dct(made, *streams, mask=mask)
+    expected = dense_dct(made, *streams, mask=mask)
     leaves = [part.clone().requires_grad_() for part in streams]
     real = mask.keep[:, None, :, None]
-    for found in (made(*streams, mask=mask), made(*leaves, mask=mask)):
+    for output in (made(*streams, mask=mask), made(*leaves, mask=mask)):
         torch.testing.assert_close(
-            found.where(real, 0), wanted.where(real, 0), rtol=1e-10, atol=1e-10
+            output.where(real, 0), expected.where(real, 0), rtol=1e-10, atol=1e-10
         )
 
 
@@ -88,13 +88,13 @@ def test_other_queries_have_waves_of_their_own(queries, keys, grad):
     q.requires_grad_(grad)
     keep = torch.ones(2, keys, dtype=torch.bool)
     keep[1, keys // 2 + 1 :] = False
-    found = made(q, k, v, mask=Mask(keep, cross=True))
-    for sample, own in enumerate((keys, keys // 2 + 1)):
-        asked, seen = cosines(min(6, queries), queries), cosines(min(6, own), own)
-        slots_q, slots_k = asked @ q[sample], seen @ k[sample, :, :own]
+    output = made(q, k, v, mask=Mask(keep, cross=True))
+    for sample, length in enumerate((keys, keys // 2 + 1)):
+        q_waves, k_waves = cosines(min(6, queries), queries), cosines(min(6, length), length)
+        slots_q, slots_k = q_waves @ q[sample], k_waves @ k[sample, :, :length]
         weights = (slots_q @ slots_k.mT / math.sqrt(4)).softmax(-1)
-        wanted = asked.T @ weights @ seen @ v[sample, :, :own]
-        torch.testing.assert_close(found[sample], wanted, rtol=1e-10, atol=1e-10)
+        expected = q_waves.T @ weights @ k_waves @ v[sample, :, :length]
+        torch.testing.assert_close(output[sample], expected, rtol=1e-10, atol=1e-10)
 
 
 def test_projecting_frequencies_or_tokens_differs_by_the_bias_alone():
@@ -108,12 +108,12 @@ def test_projecting_frequencies_or_tokens_differs_by_the_bias_alone():
 
 
 def test_waves_are_accurate_far_out():
-    kept = dct._kept_waves(65_536, 64, torch.float32, torch.device("cpu"))
+    waves = dct._kept_waves(65_536, 64, torch.float32, torch.device("cpu"))
     far = [
         math.sqrt(2 / 65_536) * math.cos(math.pi * (2 * t + 1) * 63 / (2 * 65_536))
         for t in (65_535, 40_000, 1)
     ]
-    torch.testing.assert_close(kept[63, [65_535, 40_000, 1]], torch.tensor(far), rtol=1e-5, atol=0)
+    torch.testing.assert_close(waves[63, [65_535, 40_000, 1]], torch.tensor(far), rtol=1e-5, atol=0)
 
 
 def test_kept_waves_are_no_state_and_serve_training_after_inference():

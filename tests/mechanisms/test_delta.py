@@ -50,15 +50,15 @@ def test_threshold_zero_is_softmax_bit_for_bit(causal):
     keep = torch.ones(2, 50, dtype=torch.bool)
     keep[1, :9] = False
     for mask in (Mask(causal=causal), Mask(keep, causal)):
-        wanted = mechanism("softmax", Heads(2, 4))(*streams, mask=mask).transpose(1, 2)
-        found = built(threshold=0.0)(*streams, mask=mask).transpose(1, 2)
-        assert torch.equal(found[keep], wanted[keep])
+        expected = mechanism("softmax", Heads(2, 4))(*streams, mask=mask).transpose(1, 2)
+        output = built(threshold=0.0)(*streams, mask=mask).transpose(1, 2)
+        assert torch.equal(output[keep], expected[keep])
 
 
 def test_a_small_threshold_is_near_softmax_and_a_large_one_is_not():
     streams = walk(100)
-    wanted = mechanism("softmax", Heads(2, 4))(*streams)
-    gaps = [(built(threshold=t)(*streams) - wanted).abs().max() for t in (1e-3, 0.1, 1.0)]
+    expected = mechanism("softmax", Heads(2, 4))(*streams)
+    gaps = [(built(threshold=t)(*streams) - expected).abs().max() for t in (1e-3, 0.1, 1.0)]
     assert gaps[0] < 1e-2
     assert gaps[0] < gaps[1] < gaps[2]
 
@@ -71,8 +71,8 @@ def test_a_row_starts_at_its_own_first_token():
     longer = [torch.nn.functional.pad(t, (0, 0, 11, 0), value=1e3) for t in (q, k, v)]
     for causal in (False, True):
         alone = made(q, k, v, mask=Mask(causal=causal))
-        found = made(*longer, mask=Mask(keep, causal))[:, :, 11:]
-        torch.testing.assert_close(found, alone)
+        output = made(*longer, mask=Mask(keep, causal))[:, :, 11:]
+        torch.testing.assert_close(output, alone)
     assert torch.equal(received(made, k), k[:, :, :1].expand_as(k))
 
 
@@ -81,15 +81,15 @@ def test_pads_between_tokens_send_nothing():
     keep = torch.ones(1, 20, dtype=torch.bool)
     keep[0, 8:12] = False
     made = built(threshold=THRESHOLD)
-    found = received(made, x.where(keep[..., None], 0), keep)[:, :, keep[0]]
-    torch.testing.assert_close(found, received(made, x[:, :, keep[0]]))
+    output = received(made, x.where(keep[..., None], 0), keep)[:, :, keep[0]]
+    torch.testing.assert_close(output, received(made, x[:, :, keep[0]]))
 
 
 def test_causal_leaves_the_queries_as_they_are():
     q, k, v = walk(40)
     made = built(threshold=THRESHOLD)
-    wanted = mechanism("softmax", Heads(2, 4))(q, received(made, k), v, mask=Mask(causal=True))
-    torch.testing.assert_close(made(q, k, v, mask=Mask(causal=True)), wanted)
+    expected = mechanism("softmax", Heads(2, 4))(q, received(made, k), v, mask=Mask(causal=True))
+    torch.testing.assert_close(made(q, k, v, mask=Mask(causal=True)), expected)
 
 
 def test_reports_the_share_that_is_not_sent():
@@ -113,8 +113,8 @@ def test_equal_neighbours_are_a_saving_without_any_loss():
     x = torch.ones(1, 2, 8, 4, dtype=torch.float64)
     made = built(threshold=0.0)
     with record(made) as log:
-        found = made(x, x, x)
-    assert torch.equal(found, mechanism("softmax", Heads(2, 4))(x, x, x))
+        output = made(x, x, x)
+    assert torch.equal(output, mechanism("softmax", Heads(2, 4))(x, x, x))
     torch.testing.assert_close(log["delta_sparsity"][0], torch.full((1, 2), 7 / 8))
     assert not is_logged(made)
 

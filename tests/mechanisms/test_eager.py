@@ -20,9 +20,9 @@ def reported(mask=None, spread=1.0, training=True, count=6):
     q.requires_grad_(True)
     with sparing.record(mechanism) as log:
         mechanism(q, k, v, mask=mask or Mask())
-    found = [value for name, (value, *_) in log.items() if name.endswith("auxiliary_loss")]
+    losses = [value for name, (value, *_) in log.items() if name.endswith("auxiliary_loss")]
     weights = next(value for name, (value, *_) in log.items() if name.endswith("weights"))
-    return found[0] if found else None, weights, q
+    return losses[0] if losses else None, weights, q
 
 
 def by_hand(weights, visible):
@@ -41,20 +41,22 @@ def by_hand(weights, visible):
 
 
 def test_the_entropy_is_that_of_its_definition():
-    found, weights, _ = reported()
-    torch.testing.assert_close(found.detach(), by_hand(weights.detach(), [[6] * 6] * 2))
+    entropy, weights, _ = reported()
+    torch.testing.assert_close(entropy.detach(), by_hand(weights.detach(), [[6] * 6] * 2))
 
 
 def test_causal_rows_are_shares_of_what_they_see():
-    found, weights, _ = reported(Mask(causal=True))
-    torch.testing.assert_close(found.detach(), by_hand(weights.detach(), [[1, 2, 3, 4, 5, 6]] * 2))
+    entropy, weights, _ = reported(Mask(causal=True))
+    torch.testing.assert_close(
+        entropy.detach(), by_hand(weights.detach(), [[1, 2, 3, 4, 5, 6]] * 2)
+    )
 
 
 def test_pads_do_not_count():
     keep = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
-    found, weights, _ = reported(Mask(keep=keep))
+    entropy, weights, _ = reported(Mask(keep=keep))
     visible = [[6] * 6, [4] * 4 + [None] * 2]
-    torch.testing.assert_close(found.detach(), by_hand(weights.detach(), visible))
+    torch.testing.assert_close(entropy.detach(), by_hand(weights.detach(), visible))
 
 
 def test_it_goes_from_nothing_to_one():
@@ -72,16 +74,16 @@ def test_minimising_it_makes_attention_sparse():
     mechanism = Eager(Heads(3, 4), penalise_entropy=True)
     q = q.detach().requires_grad_(True)
     optimiser = torch.optim.SGD([q], lr=5.0)
-    seen = []
+    losses = []
     for _ in range(30):
         with sparing.record(mechanism) as log:
             mechanism(q, k, k, mask=Mask())
         loss = next(v for n, (v, *_) in log.items() if n.endswith("auxiliary_loss")).mean()
-        seen.append(loss.item())
+        losses.append(loss.item())
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    assert seen[-1] < 0.7 * seen[0]
+    assert losses[-1] < 0.7 * losses[0]
 
 
 def test_nothing_is_reported_unless_asked_or_in_evaluation():

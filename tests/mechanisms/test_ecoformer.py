@@ -26,7 +26,7 @@ def drawn(tokens=40, *, batch=1, seed=0):
 
 
 def clustered(tokens=120, *, batch=2, groups=4, noise=0.2, seed=3):
-    """Tokens around a few directions: what a hash should tell apart."""
+    """Tokens around a few directions: what a hash should separate."""
     generator = torch.Generator().manual_seed(seed)
     centres = torch.randn(2, groups, 8, generator=generator, dtype=torch.float64)
     group = torch.randint(groups, (batch, tokens), generator=generator)
@@ -54,8 +54,8 @@ def test_by_hand():
     made.means.fill_(0.8)
     # now the bits differ: weights 1 + 2 with itself and -1 + 2 with the other
     apart = made(q, torch.eye(2).double()[None, None])
-    wanted = torch.tensor([[0.75, 0.25], [0.25, 0.75]], dtype=torch.float64)
-    torch.testing.assert_close(apart[0, 0], wanted)
+    expected = torch.tensor([[0.75, 0.25], [0.25, 0.75]], dtype=torch.float64)
+    torch.testing.assert_close(apart[0, 0], expected)
 
 
 @pytest.mark.parametrize("tokens", [1, 64, 65, 150])
@@ -68,10 +68,10 @@ def test_equals_the_square_form(tokens, fitted):
     keep[1, : tokens // 3] = False
     q, v = drawn(tokens, batch=2)
     for mask in (Mask(), CAUSAL, Mask(keep), Mask(keep, causal=True)):
-        wanted = dense_ecoformer(made, q, v, mask=mask)
+        expected = dense_ecoformer(made, q, v, mask=mask)
         real = torch.ones(2, tokens).bool() if mask.keep is None else keep
-        real = real[:, None, :, None].expand_as(wanted)
-        torch.testing.assert_close(made(q, v, mask=mask)[real], wanted[real])
+        real = real[:, None, :, None].expand_as(expected)
+        torch.testing.assert_close(made(q, v, mask=mask)[real], expected[real])
 
 
 def test_the_bias_belongs_to_the_sum_of_the_values():
@@ -80,8 +80,8 @@ def test_the_bias_belongs_to_the_sum_of_the_values():
     h, ones = codes(made, q), torch.ones(1, 2, 40, 8, dtype=torch.float64)
     beta = made.bits + 1
     totals = (h @ h.sum(2)[..., None]) + beta * 40
-    theirs = (h @ (h.transpose(-1, -2) @ ones) + beta * ones) / totals
-    assert theirs.max() < 0.7
+    with_extra_values = (h @ (h.transpose(-1, -2) @ ones) + beta * ones) / totals
+    assert with_extra_values.max() < 0.7
     torch.testing.assert_close(made(q, ones), ones)
     torch.testing.assert_close(made(q, ones, mask=CAUSAL), ones)
 
@@ -93,7 +93,7 @@ def test_the_length_of_a_query_does_not_matter():
 
 
 def test_a_neighbour_in_the_batch_does_not_move_the_hash():
-    """Sigma stays as fitted: taken from the batch it would change with whatever stands there."""
+    """Sigma stays as fitted: taken from the batch it would change with the values there."""
     made, (q, v) = built(), drawn(batch=2)
     before = made(q, v)
     q = q.clone()

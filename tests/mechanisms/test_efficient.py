@@ -47,8 +47,8 @@ def test_equals_kerformer_in_one_setting():
     keep[1, :9] = keep[1, 30:] = False
     options = {"se": "none", "axis": "token", "query_map": "softmax"}
     for mask in (Mask(), Mask(keep)):
-        wanted = mechanism("kerformer", Heads(2, 8), **options)(q, k, v, mask=mask)
-        torch.testing.assert_close(built()(q, k, v, mask=mask), wanted)
+        expected = mechanism("kerformer", Heads(2, 8), **options)(q, k, v, mask=mask)
+        torch.testing.assert_close(built()(q, k, v, mask=mask), expected)
 
 
 @pytest.mark.parametrize("tokens", [1, 63, 64, 65, 130, 200])
@@ -58,8 +58,8 @@ def test_causal_equals_the_explicit_weights(tokens):
     keep = torch.ones(2, tokens, dtype=torch.bool)
     keep[1, : tokens // 3] = False
     mask = Mask(keep, causal=True)
-    found = built()(q, k, v, mask=mask)
-    torch.testing.assert_close(found, dense_efficient(built(), q, k, v, mask=mask))
+    output = built()(q, k, v, mask=mask)
+    torch.testing.assert_close(output, dense_efficient(built(), q, k, v, mask=mask))
 
 
 @pytest.mark.parametrize("options", [{}, {"normalisation": "scaling"}], ids=str)
@@ -85,16 +85,16 @@ def test_one_denominator_for_all_features_is_another_mechanism():
 def test_single_precision_holds_keys_far_apart(spread):
     exact = [tensor.requires_grad_() for tensor in drawn(150, keys=spread)]
     single = [tensor.detach().float().requires_grad_() for tensor in exact]
-    wanted, found = explicit(*exact), built()(*single, mask=CAUSAL)
-    torch.testing.assert_close(found.double(), wanted, atol=1e-4, rtol=1e-4)
+    expected, output = explicit(*exact), built()(*single, mask=CAUSAL)
+    torch.testing.assert_close(output.double(), expected, atol=1e-4, rtol=1e-4)
     without = built()(*(tensor.detach() for tensor in single), mask=CAUSAL)
-    torch.testing.assert_close(without, found.detach(), atol=1e-4, rtol=1e-4)
-    weights = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(1)).double()
-    gradients = torch.autograd.grad((wanted * weights).sum(), exact)
-    own = torch.autograd.grad((found * weights.float()).sum(), single)
-    for gradient, wanted_gradient in zip(own, gradients, strict=True):
-        bound = 1e-4 * wanted_gradient.abs().max().item()
-        torch.testing.assert_close(gradient.double(), wanted_gradient, atol=bound, rtol=1e-3)
+    torch.testing.assert_close(without, output.detach(), atol=1e-4, rtol=1e-4)
+    weights = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1)).double()
+    gradients = torch.autograd.grad((expected * weights).sum(), exact)
+    output_gradients = torch.autograd.grad((output * weights.float()).sum(), single)
+    for gradient, expected_gradient in zip(output_gradients, gradients, strict=True):
+        bound = 1e-4 * expected_gradient.abs().max().item()
+        torch.testing.assert_close(gradient.double(), expected_gradient, atol=bound, rtol=1e-3)
 
 
 def test_beyond_the_range_everything_stays_finite():
@@ -123,18 +123,18 @@ def test_only_differences_between_keys_count(shift, causal):
     keep = torch.ones(2, 100, dtype=torch.bool)
     keep[1, :70] = False
     for mask in (Mask(causal=causal), Mask(keep, causal)):
-        wanted = built()(q, k, v, mask=mask)
-        found = built()(q, k + shift, v, mask=mask)
-        torch.testing.assert_close(found, wanted, atol=1e-3, rtol=1e-3)
+        expected = built()(q, k, v, mask=mask)
+        output = built()(q, k + shift, v, mask=mask)
+        torch.testing.assert_close(output, expected, atol=1e-3, rtol=1e-3)
 
 
 def test_early_keys_far_below_are_not_lost_between_blocks():
     """What one reference for all tokens would let vanish: quiet blocks before a loud one."""
     q, k, v = drawn(192, dtype=torch.float32)
     k += torch.tensor([-90.0, 0.0, 90.0]).repeat_interleave(64)[:, None]
-    found = built()(q, k, v, mask=CAUSAL)
-    wanted = explicit(q.double(), k.double(), v.double())
-    torch.testing.assert_close(found.double(), wanted, atol=1e-4, rtol=1e-4)
+    output = built()(q, k, v, mask=CAUSAL)
+    expected = explicit(q.double(), k.double(), v.double())
+    torch.testing.assert_close(output.double(), expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("options", [{}, {"normalisation": "scaling"}], ids=str)
@@ -149,8 +149,8 @@ def test_causal_builds_no_state_for_each_token(options):
 def test_scaling_is_dot_product_attention_divided_by_the_count():
     q, k, v = drawn(batch=2)
     made = built(normalisation="scaling")
-    wanted = (q @ k.transpose(-1, -2) / 40) @ v
-    torch.testing.assert_close(made(q, k, v), wanted)
+    expected = (q @ k.transpose(-1, -2) / 40) @ v
+    torch.testing.assert_close(made(q, k, v), expected)
     keep = torch.arange(40) < torch.tensor([[40], [11]])
     short = made(q, k, v, mask=Mask(keep))[1, :, :11]
     torch.testing.assert_close(short, made(*(t[1:, :, :11] for t in (q, k, v)))[0])
@@ -189,7 +189,7 @@ def test_causal_is_right_for_keys_of_any_spread(scale, rise, tokens):
     keep = torch.ones(2, tokens, dtype=torch.bool)
     keep[0, :5] = keep[1, 9:12] = False
     hidden = k.masked_fill(~keep[:, None, :, None], -1e300)
-    wanted = explicit(q, hidden, v).where(keep[:, None, :, None], 0)
+    expected = explicit(q, hidden, v).where(keep[:, None, :, None], 0)
     for dtype, bound in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
         streams = [stream.to(dtype) for stream in (q, k, v)]
         answer = built()(*streams, mask=CAUSAL).double()
@@ -198,7 +198,7 @@ def test_causal_is_right_for_keys_of_any_spread(scale, rise, tokens):
         padded = built()(*streams, mask=Mask(keep, causal=True)).double()
         padded = padded.where(keep[:, None, :, None], 0)
         if dtype == torch.float64:
-            assert (padded - wanted).norm() < bound * wanted.norm()
+            assert (padded - expected).norm() < bound * expected.norm()
 
 
 def test_gradients_are_right_for_keys_of_any_spread():

@@ -1,4 +1,4 @@
-"""Mixtures of Gaussian keys: by hand, with one component, far from all keys, over many pieces."""
+"""Mixtures of Gaussian keys: by hand, with one component, far from all keys, over many chunks."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def test_by_hand(mixture):
         )
         if mixture == "soft":
             made.share_logits[0] = torch.tensor([math.log(3), 0.0])
-            wanted = [0.75 * b + 0.25 * n for b, n in zip(broad, narrow, strict=True)]
+            unnormalised = [0.75 * b + 0.25 * n for b, n in zip(broad, narrow, strict=True)]
         else:
-            wanted = [max(pair) for pair in zip(broad, narrow, strict=True)]
-        found = made(q, k, torch.tensor([1.0, 0.0]).double().view(1, 1, 2, 1))
-    torch.testing.assert_close(found.item(), wanted[0] / sum(wanted))
+            unnormalised = [max(pair) for pair in zip(broad, narrow, strict=True)]
+        output = made(q, k, torch.tensor([1.0, 0.0]).double().view(1, 1, 2, 1))
+    torch.testing.assert_close(output.item(), unnormalised[0] / sum(unnormalised))
 
 
 @pytest.mark.parametrize("mixture", ["soft", "hard"])
@@ -61,8 +61,8 @@ def test_one_component_is_probabilistic_attention_with_a_uniform_prior(mixture):
         (drawn(5, 19), Mask(padded(19))),
     ]
     for streams, mask in cases:
-        found, wanted = made(*streams, mask=mask), known(*streams, mask=mask)
-        torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-11)
+        output, expected = made(*streams, mask=mask), known(*streams, mask=mask)
+        torch.testing.assert_close(output, expected, rtol=1e-11, atol=1e-11)
 
 
 def test_equal_components_are_one():
@@ -92,11 +92,11 @@ def test_many_pieces_at_any_length_equal_the_reference(mixture, causal):
     made, streams = built(mixture=mixture, narrowing=1.7), drawn(401)
     mask = Mask(padded(401), causal)
     with torch.no_grad(), _LargestTensor() as largest:
-        found = made(*streams, mask=mask)
+        output = made(*streams, mask=mask)
         assert largest.elements < 401 * 401
-        wanted = dense_gaussian_keys(made, *streams, mask=mask)
+        expected = dense_gaussian_keys(made, *streams, mask=mask)
     real = mask.keep[:, None, :, None]
-    torch.testing.assert_close(found.where(real, 0), wanted.where(real, 0), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(output.where(real, 0), expected.where(real, 0), rtol=1e-9, atol=1e-9)
 
 
 def test_shares_and_shifts_have_no_positions():

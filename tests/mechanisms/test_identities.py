@@ -27,10 +27,12 @@ def padded(tokens=37):
     return Mask(keep)
 
 
-def require_equal(found, wanted, mask):
+def require_equal(output, expected, mask):
     real = torch.ones(2, 37).bool() if mask.keep is None else mask.keep
     real = real[:, None, :, None]
-    torch.testing.assert_close(found.where(real, 0), wanted.where(real, 0), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(
+        output.where(real, 0), expected.where(real, 0), rtol=1e-10, atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("mask", [Mask(), padded()])
@@ -63,8 +65,8 @@ def test_cosformer_on_a_long_ruler_is_relu_linear_attention():
     q, k, v = streams()
     far = mechanism("cosformer", Heads(2, 8, tokens=10**9), length="fixed").double()
     weights = q.relu() @ k.relu().mT
-    wanted = (weights @ v / weights.sum(-1, keepdim=True)).nan_to_num(0)  # a row may see nothing
-    torch.testing.assert_close(far(q, k, v), wanted, rtol=1e-9, atol=1e-9)
+    expected = (weights @ v / weights.sum(-1, keepdim=True)).nan_to_num(0)  # a row may see nothing
+    torch.testing.assert_close(far(q, k, v), expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("mask", [Mask(), padded()])

@@ -54,17 +54,17 @@ def test_equals_the_square_form(options):
     keep[0, 33:] = keep[1, :7] = keep[1, 20:23] = False
     for causal in (False, True) if made.traits.causal else (False,):
         for mask in (Mask(causal=causal), Mask(keep, causal)):
-            found, wanted = made(*drawn(), mask=mask), dense_kerformer(made, *drawn(), mask=mask)
+            output, expected = made(*drawn(), mask=mask), dense_kerformer(made, *drawn(), mask=mask)
             real = torch.ones(2, 40).bool() if mask.keep is None else keep
-            real = real[:, None, :, None].expand_as(found)
-            torch.testing.assert_close(found[real], wanted[real])
+            real = real[:, None, :, None].expand_as(output)
+            torch.testing.assert_close(output[real], expected[real])
 
 
 def test_token_axis_with_softmax_queries_is_efficient_attention():
     q, k, v = drawn()
-    wanted = q.softmax(-1) @ (k.softmax(-2).transpose(-1, -2) @ v)
-    found = built(axis="token", se="none", query_map="softmax")(q, k, v)
-    torch.testing.assert_close(found, wanted)
+    expected = q.softmax(-1) @ (k.softmax(-2).transpose(-1, -2) @ v)
+    output = built(axis="token", se="none", query_map="softmax")(q, k, v)
+    torch.testing.assert_close(output, expected)
 
 
 @pytest.mark.parametrize("options", [{}, {"se": "fixed"}, {"axis": "token", "se": "fixed"}])
@@ -133,7 +133,7 @@ def test_options_that_cannot_be(options, error, message):
 
 
 def test_longer_than_the_positions_is_refused():
-    with pytest.raises(Unsupported, match="40 tokens, got 41"):
+    with pytest.raises(Unsupported, match="40 tokens; got 41"):
         built(se="fixed")(*drawn(41))
 
 

@@ -1,4 +1,4 @@
-"""Kernel self-attention: each kernel by hand, pieces against the whole, and two known traps."""
+"""Kernel self-attention: each kernel by hand, chunks against the whole, and two known traps."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def test_each_kernel_by_hand(kernel, scores):
     q = torch.tensor([[1.0, 1.0]])[None, None]
     k = torch.tensor([[1.0, 2.0], [-1.0, -1.0]])[None, None]
     scores = (3.0, -2.0) if kernel == "dot" else scores
-    found = made(q, k, torch.eye(2)[None, None])
-    torch.testing.assert_close(found.flatten(), torch.tensor(scores).softmax(0))
+    output = made(q, k, torch.eye(2)[None, None])
+    torch.testing.assert_close(output.flatten(), torch.tensor(scores).softmax(0))
 
 
 def test_every_kernel_is_one_of_its_own():
@@ -84,13 +84,13 @@ def test_pieces_do_not_matter(monkeypatch, held, kernel):
         for mask in (Mask(causal=causal), Mask(keep, causal)):
             streams = drawn(queries, 31, batch=3)
             monkeypatch.setattr(_pairs, "_HELD", held)
-            found = made(*streams, mask=mask)
+            output = made(*streams, mask=mask)
             monkeypatch.undo()
-            wanted = dense_kernel(made, *streams, mask=mask)
+            expected = dense_kernel(made, *streams, mask=mask)
             real = mask.keep_queries(queries)
             if real is not None:
-                found, wanted = (t.where(real[:, None, :, None], 0) for t in (found, wanted))
-            torch.testing.assert_close(found, wanted)
+                output, expected = (t.where(real[:, None, :, None], 0) for t in (output, expected))
+            torch.testing.assert_close(output, expected)
 
 
 def test_a_long_row_never_stores_its_square():

@@ -138,9 +138,9 @@ def test_mean_pool_by_hand_with_a_short_last_group_and_a_pad_between():
     groups = [[0, 1, 2], [3, 5], [6]]
     means = [torch.stack([t[:, :, group].mean(2) for group in groups], 2) for t in (k, v)]
     weights = (q @ means[0].mT / 2).softmax(-1)
-    found = made(q, k, v, mask=Mask(keep))
+    output = made(q, k, v, mask=Mask(keep))
     real = keep[0]
-    torch.testing.assert_close(found[:, :, real], (weights @ means[1])[:, :, real])
+    torch.testing.assert_close(output[:, :, real], (weights @ means[1])[:, :, real])
 
 
 @pytest.mark.parametrize("sharing", ["none", "headwise", "kv"])

@@ -34,14 +34,14 @@ def test_equals_dense_attention_over_codewords_with_and_without_gradients(causal
     keep[:, -1] = True
     q, x = drawn(2, tokens)
     for mask in (Mask(causal=causal), Mask(keep, causal)):
-        wanted = dense_lisa(made, q, x, mask=mask)
+        expected = dense_lisa(made, q, x, mask=mask)
         with torch.no_grad():
             looked_up = made(q, x, mask=mask)
-        for found in (looked_up, made(q, x, mask=mask)):
+        for output in (looked_up, made(q, x, mask=mask)):
             if mask.keep is not None:
                 real = mask.keep[:, None, :, None]
-                found, wanted = found.where(real, 0), wanted.where(real, 0)
-            torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+                output, expected = output.where(real, 0), expected.where(real, 0)
+            torch.testing.assert_close(output, expected, rtol=1e-10, atol=1e-10)
 
 
 def test_tokens_that_are_the_codewords_get_softmax_attention():
@@ -88,9 +88,9 @@ def test_a_codeword_never_seen_does_not_matter_however_well_it_fits():
     x = torch.zeros(1, 7, 6, dtype=torch.float64)
     x[:, ::2, 0] = x[:, 1::2, 1] = 1
     q = torch.zeros(1, 2, 7, 4, dtype=torch.float64)
-    found = made(q, x.requires_grad_())
-    torch.testing.assert_close(found, dense_lisa(made, q, x, mask=Mask()))
-    assert bool(torch.isfinite(torch.autograd.grad(found.sum(), x)[0]).all())
+    output = made(q, x.requires_grad_())
+    torch.testing.assert_close(output, dense_lisa(made, q, x, mask=Mask()))
+    assert bool(torch.isfinite(torch.autograd.grad(output.sum(), x)[0]).all())
 
 
 def test_similarity_is_not_the_sum_of_coordinates():

@@ -41,11 +41,11 @@ def padded(kind, batch, keys):
     return None if kind == "none" else keep
 
 
-def close(found, wanted, mask):
+def close(output, expected, mask):
     if mask.keep is not None:
         real = mask.keep[:, None, :, None]
-        found, wanted = found.where(real, 0), wanted.where(real, 0)
-    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+        output, expected = output.where(real, 0), expected.where(real, 0)
+    torch.testing.assert_close(output, expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.usefixtures("way")
@@ -57,8 +57,8 @@ def test_equals_the_dense_blocks(options):
         for kind in ("none", "right", "left", "between"):
             for causal in (False, True) if made.traits.causal else (False,):
                 mask = Mask(padded(kind, batch, tokens), causal)
-                wanted = dense_local(made, *tensors, mask=mask)
-                close(made(*tensors, mask=mask), wanted, mask)
+                expected = dense_local(made, *tensors, mask=mask)
+                close(made(*tensors, mask=mask), expected, mask)
 
 
 @pytest.mark.usefixtures("way")
@@ -70,8 +70,8 @@ def test_decoding_keeps_the_blocks(options):
         mask = Mask(keep, causal=True)
         whole = made(q, k, v, mask=mask)
         for queries in (1, 20, 59, 118):
-            found = made(q[:, :, -queries:], k, v, mask=mask)
-            torch.testing.assert_close(found, whole[:, :, -queries:])
+            output = made(q[:, :, -queries:], k, v, mask=mask)
+            torch.testing.assert_close(output, whole[:, :, -queries:])
 
 
 @pytest.mark.usefixtures("way")
@@ -85,9 +85,9 @@ def test_gradients_through_many_blocks(options):
         torch.autograd.grad(out.where(real, 0).square().sum(), leaves)
         for out in (made(*leaves, mask=mask), dense_local(made, *leaves, mask=mask))
     )
-    for found, wanted in zip(fast, slow, strict=True):
+    for gradient, expected in zip(fast, slow, strict=True):
         torch.testing.assert_close(
-            found.where(real, 0), wanted.where(real, 0), rtol=1e-9, atol=1e-9
+            gradient.where(real, 0), expected.where(real, 0), rtol=1e-9, atol=1e-9
         )
 
 
@@ -95,17 +95,17 @@ def test_gradients_through_many_blocks(options):
 @pytest.mark.parametrize("tokens", [1, 15, 16, 17, 96, 97, 111])
 def test_every_block_meets_the_one_that_its_shift_names(tokens, shift):
     blocks = -(-tokens // 16)
-    met, at = {}, 0
+    keys_of_block, at = {}, 0
     for piece in _shifted(tokens, 16, shift):
         assert piece.start == at
         at = piece.stop
         for number in range(piece.blocks):
             start = piece.key_start + number * piece.size
-            met[piece.start // 16 + number] = (start, start + piece.window)
+            keys_of_block[piece.start // 16 + number] = (start, start + piece.window)
     assert at == tokens
     for block in range(blocks):
         other = (block + shift) % blocks
-        assert met[block] == (16 * other, min(16 * other + 16, tokens))
+        assert keys_of_block[block] == (16 * other, min(16 * other + 16, tokens))
 
 
 def test_whole_blocks_make_few_pieces():

@@ -43,11 +43,11 @@ def padded(kind, batch, tokens):
     return None if kind == "none" else keep
 
 
-def close(found, wanted, mask):
+def close(output, expected, mask):
     if mask.keep is not None:
         real = mask.keep[:, None, :, None]
-        found, wanted = found.where(real, 0), wanted.where(real, 0)
-    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+        output, expected = output.where(real, 0), expected.where(real, 0)
+    torch.testing.assert_close(output, expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.usefixtures("way")
@@ -55,16 +55,16 @@ def close(found, wanted, mask):
 @pytest.mark.parametrize("kind", ["none", "right", "left", "between"])
 @pytest.mark.filterwarnings("ignore:longformer. no row")
 def test_equals_the_dense_squares(radius, kind):
-    for own, chosen in ((True, (0, 40, -3)), (False, (250, 1, -1))):
-        made = make(radius=radius, global_tokens=chosen, own_projections=own)
+    for own_projections, chosen in ((True, (0, 40, -3)), (False, (250, 1, -1))):
+        made = make(radius=radius, global_tokens=chosen, own_projections=own_projections)
         for batch, tokens in ((1, 1), (2, 97), (2, 331)):
             tensors = streams(batch, tokens)
             for causal in (False, True):
                 mask = Mask(padded(kind, batch, tokens), causal)
-                wanted = dense_longformer(made, *tensors, mask=mask)
+                expected = dense_longformer(made, *tensors, mask=mask)
                 with torch.no_grad():
-                    close(made(*tensors, mask=mask), wanted, mask)
-                close(made(*(t.requires_grad_() for t in tensors), mask=mask), wanted, mask)
+                    close(made(*tensors, mask=mask), expected, mask)
+                close(made(*(t.requires_grad_() for t in tensors), mask=mask), expected, mask)
 
 
 @pytest.mark.usefixtures("way")
@@ -79,12 +79,12 @@ def test_gradients_through_many_blocks(causal):
         torch.autograd.grad(out.where(real, 0).square().sum(), leaves)
         for out in (made(*tensors, mask=mask), dense_longformer(made, *tensors, mask=mask))
     )
-    for found, wanted in zip(fast[4:], slow[4:], strict=True):
-        torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
-    for found, wanted in zip(fast[:4], slow[:4], strict=True):
-        keep = real if found.ndim == 4 else real[:, 0]
+    for gradient, expected in zip(fast[4:], slow[4:], strict=True):
+        torch.testing.assert_close(gradient, expected, rtol=1e-9, atol=1e-9)
+    for gradient, expected in zip(fast[:4], slow[:4], strict=True):
+        keep = real if gradient.ndim == 4 else real[:, 0]
         torch.testing.assert_close(
-            found.where(keep, 0), wanted.where(keep, 0), rtol=1e-9, atol=1e-9
+            gradient.where(keep, 0), expected.where(keep, 0), rtol=1e-9, atol=1e-9
         )
 
 
@@ -100,8 +100,8 @@ def test_limits_equal_window_and_softmax():
 def test_a_key_in_the_window_and_global_counts_once():
     made = make(radius=3, global_tokens=(0, 4, -1))
     q, k, v, x = streams(1, 8)
-    found = made(q, k, torch.ones_like(v), x)[:, :, [1, 2, 3, 5, 6]]
-    torch.testing.assert_close(found, torch.ones_like(found))
+    output = made(q, k, torch.ones_like(v), x)[:, :, [1, 2, 3, 5, 6]]
+    torch.testing.assert_close(output, torch.ones_like(output))
     once = make(radius=2, global_tokens=(0,), own_projections=False)
     twice = make(radius=2, global_tokens=(0, -20), own_projections=False)
     tensors = streams(1, 20)
@@ -120,9 +120,9 @@ def test_globals_are_counted_in_each_row_and_pads_are_none():
     only_last = make(radius=1, global_tokens=(-1,))
     only_last.load_state_dict(made.state_dict())
     cropped = tuple(t[1:, ..., :40, :] for t in tensors)
-    found = only_last(*cropped, mask=Mask(keep[1:, :40]))
+    output = only_last(*cropped, mask=Mask(keep[1:, :40]))
     real = keep[1, :40]
-    torch.testing.assert_close(whole[1:, :, :40][:, :, real], found[:, :, real])
+    torch.testing.assert_close(whole[1:, :, :40][:, :, real], output[:, :, real])
 
 
 @pytest.mark.usefixtures("way")
@@ -134,8 +134,8 @@ def test_decoding_gives_the_last_rows(recorded):
         mask = Mask(keep, causal=True)
         whole = made(q, k, v, x, mask=mask)
         for queries in (1, 39, 40, 99):
-            found = made(q[:, :, -queries:], k, v, x, mask=mask)
-            torch.testing.assert_close(found, whole[:, :, -queries:])
+            output = made(q[:, :, -queries:], k, v, x, mask=mask)
+            torch.testing.assert_close(output, whole[:, :, -queries:])
     with pytest.raises(UsageError, match="x must have a token for each key"):
         made(q[:, :, -1:], k, v, x[:, -1:], mask=Mask(causal=True))
 
@@ -144,10 +144,10 @@ def test_projections_start_as_those_of_the_layer():
     layer = Attention(24, 3, "longformer", radius=2, global_tokens=(0, 5)).eval()
     made = layer.mechanism
     for name in ("q", "k", "v"):
-        own = getattr(layer, f"{name}_projection")
-        assert torch.equal(getattr(made, f"global_{name}"), own.weight)
+        projection = getattr(layer, f"{name}_projection")
+        assert torch.equal(getattr(made, f"global_{name}"), projection.weight)
         if name != "k":
-            assert torch.equal(getattr(made, f"global_{name}_bias"), own.bias)
+            assert torch.equal(getattr(made, f"global_{name}_bias"), projection.bias)
     shared = Attention(24, 3, "longformer", radius=2, global_tokens=(0, 5), own_projections=False)
     missing, _ = shared.load_state_dict(layer.state_dict(), strict=False)
     assert not missing

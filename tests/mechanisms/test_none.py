@@ -44,5 +44,5 @@ def test_decoding_takes_the_last_values():
 
 def test_is_the_window_that_sees_nothing_else():
     q, k, v = streams(40)
-    wanted = mechanism("window", Heads(2, 4), radius=0)(q, k, v)
-    torch.testing.assert_close(mechanism("none", Heads(2, 4))(q, k, v), wanted)
+    expected = mechanism("window", Heads(2, 4), radius=0)(q, k, v)
+    torch.testing.assert_close(mechanism("none", Heads(2, 4))(q, k, v), expected)

@@ -45,8 +45,8 @@ def test_equals_its_formula_written_out(tokens, keys, pinv):
     q, k, v = qkv(tokens, keys)
     q_means, k_means = means(q, 6), means(k, 6)
     inverse = torch.linalg.pinv(weights(q_means, k_means))
-    wanted = weights(q, k_means) @ inverse @ weights(q_means, k) @ v
-    torch.testing.assert_close(made(q, k, v), wanted, rtol=1e-7, atol=1e-7)
+    expected = weights(q, k_means) @ inverse @ weights(q_means, k) @ v
+    torch.testing.assert_close(made(q, k, v), expected, rtol=1e-7, atol=1e-7)
 
 
 def test_six_steps_are_the_papers():
@@ -64,33 +64,35 @@ def test_segments_divide_a_rows_own_length(real):
     keep = torch.ones(2, 40, dtype=torch.bool)
     keep[0] = False
     keep[0, slice(*real)] = True
-    found, filled = segment_means(x, 6, keep)
-    wanted = means(x[:1, :, slice(*real)], 6)
+    averages, filled = segment_means(x, 6, keep)
+    expected = means(x[:1, :, slice(*real)], 6)
     if filled is None:
         filled = torch.ones(2, 1, 1, 6, dtype=torch.bool)
-    assert filled[0].sum() == wanted.shape[2]
-    torch.testing.assert_close(found[:1][:, :, filled[0, 0, 0]], wanted, rtol=1e-12, atol=1e-12)
+    assert filled[0].sum() == expected.shape[2]
+    torch.testing.assert_close(
+        averages[:1][:, :, filled[0, 0, 0]], expected, rtol=1e-12, atol=1e-12
+    )
 
 
 def test_a_pad_between_has_no_part_in_a_mean():
     x = torch.randn(1, 1, 6, 1).double()
     keep = torch.tensor([[True, False, True, True, True, True]])
-    found, _ = segment_means(x, 3, keep)
-    wanted = torch.stack([x[0, 0, 0, 0], x[0, 0, 2:4].mean(), x[0, 0, 4:].mean()])
-    torch.testing.assert_close(found.flatten(), wanted)
+    averages, _ = segment_means(x, 3, keep)
+    expected = torch.stack([x[0, 0, 0, 0], x[0, 0, 2:4].mean(), x[0, 0, 4:].mean()])
+    torch.testing.assert_close(averages.flatten(), expected)
 
 
 def test_the_residual_is_reported_to_an_open_log_and_falls():
     q, k, v = qkv(30)
-    seen = []
+    residuals = []
     for iterations in (2, 6, 24):
         made = mechanism("nystrom", Heads(2, 4), landmarks=6, iterations=iterations)
         made(q, k, v)
         with sparing.record(made) as log:
             made(q, k, v)
         assert [tuple(value.shape) for value in log["residual"]] == [(2, 2)]
-        seen.append(log["residual"][0].max().item())
-    assert seen[0] > seen[1] > seen[2]
+        residuals.append(log["residual"][0].max().item())
+    assert residuals[0] > residuals[1] > residuals[2]
     exact = mechanism("nystrom", Heads(2, 4), landmarks=6, pinv="exact")
     with sparing.record(exact) as log:
         exact(q, k, v)
@@ -105,10 +107,10 @@ def test_the_convolution_starts_at_zero_and_stays_inside_its_head():
     with torch.no_grad():
         made.conv_weight[1] = torch.tensor([1.0, 0.0, 10.0])
     added = (made(q, k, v) - plain(q, k, v)).detach()
-    wanted = torch.zeros_like(v)
-    wanted[:, 1, 1:] += v[:, 1, :-1]
-    wanted[:, 1, :-1] += 10 * v[:, 1, 1:]
-    torch.testing.assert_close(added, wanted, rtol=1e-10, atol=1e-10)
+    expected = torch.zeros_like(v)
+    expected[:, 1, 1:] += v[:, 1, :-1]
+    expected[:, 1, :-1] += 10 * v[:, 1, 1:]
+    torch.testing.assert_close(added, expected, rtol=1e-10, atol=1e-10)
 
 
 def test_the_convolution_excludes_other_queries():

@@ -53,11 +53,16 @@ def test_equals_its_weights_written_out_across_chunks(feature_map, causal):
         for keep in (None, padded(2, keys)):
             mask = Mask(keep, causal)
             with torch.no_grad():
-                found, wanted = made(q, k, v, mask=mask), dense_performer(made, q, k, v, mask=mask)
-            seen = mask.keep_queries(queries)
-            if seen is not None:
-                found, wanted = (part.where(seen[:, None, :, None], 0) for part in (found, wanted))
-            torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+                output, expected = (
+                    made(q, k, v, mask=mask),
+                    dense_performer(made, q, k, v, mask=mask),
+                )
+            keep_queries = mask.keep_queries(queries)
+            if keep_queries is not None:
+                output, expected = (
+                    part.where(keep_queries[:, None, :, None], 0) for part in (output, expected)
+                )
+            torch.testing.assert_close(output, expected, rtol=1e-10, atol=1e-10)
 
 
 def test_more_keys_than_queries_without_causality():
@@ -65,8 +70,8 @@ def test_more_keys_than_queries_without_causality():
     for queries, keys in ((3, 1100), (1100, 3), (600, 1)):
         q, k, v = streams(1, queries, keys)
         mask = Mask(cross=True)
-        wanted = dense_performer(made, q, k, v, mask=mask)
-        torch.testing.assert_close(made(q, k, v, mask=mask), wanted, rtol=1e-10, atol=1e-10)
+        expected = dense_performer(made, q, k, v, mask=mask)
+        torch.testing.assert_close(made(q, k, v, mask=mask), expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("causal", CAUSAL)
@@ -81,10 +86,10 @@ def test_with_gradients_it_is_the_same(feature_map, causal):
     torch.testing.assert_close(recorded, chunked, rtol=1e-10, atol=1e-10)
     real = mask.keep[:, None, :, None]
     slow = dense_performer(made, *leaves, mask=mask)
-    found, wanted = (
+    gradients, expected = (
         torch.autograd.grad(out.where(real, 0).square().sum(), leaves) for out in (recorded, slow)
     )
-    for fast, dense in zip(found, wanted, strict=True):
+    for fast, dense in zip(gradients, expected, strict=True):
         torch.testing.assert_close(fast.where(real, 0), dense.where(real, 0), rtol=1e-8, atol=1e-8)
 
 
@@ -94,8 +99,8 @@ def test_nothing_vanishes_in_single_precision(scale):
     made = mechanism("performer", Heads(2, 64))
     q, k, v = streams(1, 150, dim=64, dtype=torch.float32)
     q, k = q * scale, k * scale
-    wanted = log_space(made, q, k, v, causal=False)
-    torch.testing.assert_close(made(q, k, v).double(), wanted, rtol=2e-3, atol=2e-3)
+    expected = log_space(made, q, k, v, causal=False)
+    torch.testing.assert_close(made(q, k, v).double(), expected, rtol=2e-3, atol=2e-3)
 
 
 def test_a_later_key_does_not_sink_earlier_ones():
@@ -104,27 +109,27 @@ def test_a_later_key_does_not_sink_earlier_ones():
     q, k, v = streams(1, 50, dim=64, dtype=torch.float32)
     k[:, :, :-1] *= 6
     k[:, :, -1] *= 0.1
-    found = made(q, k, v, mask=Mask(causal=True))
+    output = made(q, k, v, mask=Mask(causal=True))
     torch.testing.assert_close(
-        found.double(), log_space(made, q, k, v, causal=True), rtol=2e-3, atol=2e-3
+        output.double(), log_space(made, q, k, v, causal=True), rtol=2e-3, atol=2e-3
     )
     k[:, :, -1] = 0
     changed = made(q, k, v, mask=Mask(causal=True))
-    torch.testing.assert_close(changed[:, :, :-1], found[:, :, :-1], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(changed[:, :, :-1], output[:, :, :-1], rtol=1e-4, atol=1e-5)
 
 
 def test_a_causal_row_begins_with_its_own_value():
     made = mechanism("performer", Heads(2, 64))
     q, k, v = (50 * stream for stream in streams(1, 3, dim=64, dtype=torch.float32))
     k[:, :, 0] = -q[:, :, 0]  # no feature is large for both
-    found = made(q, k, v, mask=Mask(causal=True))
-    torch.testing.assert_close(found[:, :, 0], v[:, :, 0])
+    output = made(q, k, v, mask=Mask(causal=True))
+    torch.testing.assert_close(output[:, :, 0], v[:, :, 0])
 
 
 def test_products_of_features_estimate_the_exponential():
-    """Over 200 draws of 16 features the mean lies within five standard errors."""
+    """Over 200 draws of 16 features the mean is within five standard errors."""
     q, k = torch.randn(2, 8).double() * 0.7
-    wanted = math.exp(q @ k / math.sqrt(8))
+    expected = math.exp(q @ k / math.sqrt(8))
     for orthogonal in (False, True):
         made = mechanism("performer", Heads(1, 8), features=16, orthogonal=orthogonal)
         products = []
@@ -136,19 +141,19 @@ def test_products_of_features_estimate_the_exponential():
             )
             products.append((a @ b / 16).item())
         drawn = torch.tensor(products)
-        assert abs(drawn.mean() - wanted) < 5 * drawn.std() / math.sqrt(200)
+        assert abs(drawn.mean() - expected) < 5 * drawn.std() / math.sqrt(200)
 
 
 def test_tends_to_softmax_as_features_grow():
     """The error falls about as 1 / sqrt(features): 64 times as many make it 8 times smaller."""
     q, k, v = streams(1, 60)
     q, k = q / 2, k / 2
-    wanted = mechanism("softmax", Heads(2, 8))(q, k, v)
+    expected = mechanism("softmax", Heads(2, 8))(q, k, v)
     errors = [
         torch.stack(
             [
                 mechanism("performer", Heads(2, 8), features=count, seed=seed).double()(q, k, v)
-                - wanted
+                - expected
                 for seed in range(8)
             ]
         )

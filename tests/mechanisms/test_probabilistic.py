@@ -47,9 +47,9 @@ def loops(made, q, k, v, *, mask, known=None, values=None):
         if known is not None:
             given = {i: values[sample, :, i] for i in range(len(real)) if known[sample, i]}
         for head in range(q.shape[1]):
-            own = {i: value[head] for i, value in given.items() if real[i]}
+            head_values = {i: value[head] for i, value in given.items() if real[i]}
             streams = (tensor[sample, head] for tensor in (q, k, v))
-            out[sample, head] = _loop_head(made, *streams, allowed[sample, 0], real, own)
+            out[sample, head] = _loop_head(made, *streams, allowed[sample, 0], real, head_values)
     return out
 
 
@@ -102,16 +102,16 @@ def test_defaults_are_softmax_bit_for_bit():
     keep = torch.ones(2, TOKENS, dtype=torch.bool)
     keep[1, 5:] = False
     for mask in (Mask(), Mask(causal=True), Mask(keep), Mask(keep, causal=True)):
-        found, wanted = built()(*streams, mask=mask), softmax(*streams, mask=mask)
+        output, expected = built()(*streams, mask=mask), softmax(*streams, mask=mask)
         real = torch.ones(2, TOKENS).bool() if mask.keep is None else mask.keep
-        assert torch.equal(found.transpose(1, 2)[real], wanted.transpose(1, 2)[real])
+        assert torch.equal(output.transpose(1, 2)[real], expected.transpose(1, 2)[real])
 
 
 def test_uniform_prior_is_softmax_for_keys_of_equal_norm():
     q, k, v = drawn()
     k = 3 * nn.functional.normalize(k, dim=-1)
-    wanted = mechanism("softmax", Heads(2, DIM))(q, k, v)
-    torch.testing.assert_close(built(prior="uniform")(q, k, v), wanted)
+    expected = mechanism("softmax", Heads(2, DIM))(q, k, v)
+    torch.testing.assert_close(built(prior="uniform")(q, k, v), expected)
 
 
 def test_uniform_prior_by_hand():
@@ -131,10 +131,10 @@ def test_equals_the_loop(options):
     keep[0, 7:] = keep[1, :2] = keep[1, 4] = False
     for causal in (False, True) if made.traits.causal else (False,):
         for mask in (Mask(causal=causal), Mask(keep, causal)):
-            found, wanted = made(*drawn(), mask=mask), loops(made, *drawn(), mask=mask)
+            output, expected = made(*drawn(), mask=mask), loops(made, *drawn(), mask=mask)
             real = torch.ones(2, TOKENS).bool() if mask.keep is None else keep
-            real = real[:, None, :, None].expand_as(found)
-            torch.testing.assert_close(found[real], wanted[real])
+            real = real[:, None, :, None].expand_as(output)
+            torch.testing.assert_close(output[real], expected[real])
 
 
 def test_uniform_prior_trains_in_the_fused_kernel():
@@ -166,11 +166,11 @@ def test_known_values_equal_the_loop():
     keep[0, 8:] = keep[1, :2] = False
     for mask in (Mask(), Mask(keep)):
         with values_known(made, known, values):
-            found = made(q, k, v, mask=mask)
-        wanted = loops(made, q, k, v, mask=mask, known=known, values=values)
+            output = made(q, k, v, mask=mask)
+        expected = loops(made, q, k, v, mask=mask, known=known, values=values)
         real = torch.ones(2, TOKENS).bool() if mask.keep is None else keep
-        real = real[:, None, :, None].expand_as(found)
-        torch.testing.assert_close(found[real], wanted[real])
+        real = real[:, None, :, None].expand_as(output)
+        torch.testing.assert_close(output[real], expected[real])
 
 
 def test_a_known_value_draws_its_like():

@@ -41,13 +41,13 @@ def test_equals_its_recurrence_across_chunks(feature_map, gate, causal):
     keep[0, :70] = keep[0, 200:300] = keep[1, 515:] = False
     mask = Mask(keep, causal)
     with torch.no_grad():
-        wanted = recurrent_features(made, q, k, v, mask=mask)
+        expected = recurrent_features(made, q, k, v, mask=mask)
         chunked = made(q, k, v, mask=mask)
     recorded = made(q, k, v, mask=mask)
     real = keep[:, None, :, None]
-    for found in (chunked, recorded):
+    for output in (chunked, recorded):
         torch.testing.assert_close(
-            found.where(real, 0), wanted.where(real, 0), rtol=1e-8, atol=1e-8
+            output.where(real, 0), expected.where(real, 0), rtol=1e-8, atol=1e-8
         )
 
 
@@ -58,13 +58,13 @@ def test_a_constant_gate_is_a_plain_decay(share):
         made.gate_bias.fill_(math.log(share / (1 - share)))
     plain = mechanism("random_features", Heads(2, 4), floor=1e-6).double()
     q, k, v = streams(1, 200)
-    found = made(q, k, v, mask=Mask(causal=True))
+    output = made(q, k, v, mask=Mask(causal=True))
     for last in (0, 1, 63, 64, 199):
-        seen = slice(0, last + 1)
+        visible = slice(0, last + 1)
         decay = share ** torch.arange(last, -1, -1).double()
-        weights = decay * similarities(plain, q[:, :, last : last + 1], k[:, :, seen])[:, :, 0]
-        wanted = (weights[..., None] * v[:, :, seen]).sum(2) / weights.sum(-1, keepdim=True)
-        torch.testing.assert_close(found[:, :, last], wanted, rtol=1e-8, atol=1e-8)
+        weights = decay * similarities(plain, q[:, :, last : last + 1], k[:, :, visible])[:, :, 0]
+        expected = (weights[..., None] * v[:, :, visible]).sum(2) / weights.sum(-1, keepdim=True)
+        torch.testing.assert_close(output[:, :, last], expected, rtol=1e-8, atol=1e-8)
 
 
 def similarities(made, q, k):
@@ -93,10 +93,10 @@ def test_a_gate_forgets_in_single_precision_over_many_tokens():
     exact.load_state_dict(made.state_dict())
     for causal in CAUSAL:
         with torch.no_grad():
-            wanted = exact(q, k, v, mask=Mask(causal=causal))
-            found = made(*(x.float() for x in (q, k, v)), mask=Mask(causal=causal)).double()
-        assert (found - wanted).abs().median() < 1e-6
-        torch.testing.assert_close(found, wanted, rtol=0, atol=2e-4)
+            expected = exact(q, k, v, mask=Mask(causal=causal))
+            output = made(*(x.float() for x in (q, k, v)), mask=Mask(causal=causal)).double()
+        assert (output - expected).abs().median() < 1e-6
+        torch.testing.assert_close(output, expected, rtol=0, atol=2e-4)
 
 
 def opposed(angle, features=1):
@@ -127,9 +127,9 @@ def test_a_negative_denominator_keeps_its_sign(angle):
 def test_a_denominator_near_zero_stops_at_the_floor(side):
     made, (q, k, v) = opposed(math.pi / 2 + side * 0.001)
     similarity = math.cos(math.pi / 2 + side * 0.001)
-    wanted = similarity * v / math.copysign(0.01, similarity)
+    expected = similarity * v / math.copysign(0.01, similarity)
     for mask in (Mask(), Mask(causal=True)):
-        torch.testing.assert_close(made(q, k, v, mask=mask), wanted)
+        torch.testing.assert_close(made(q, k, v, mask=mask), expected)
     leaves = [x.requires_grad_() for x in (q, k, v)]
     for gradient in torch.autograd.grad(made(*leaves).sum(), leaves):
         assert gradient.isfinite().all()
@@ -141,8 +141,8 @@ def test_the_floor_counts_visible_tokens(causal):
     made, (q, k, v) = opposed(math.pi / 2 + 0.001, features=5)
     similarity = math.cos(math.pi / 2 + 0.001)
     q, k, v = (x.expand(1, 1, 700, 2) for x in (q, k, v))
-    wanted = similarity * v / math.copysign(0.01, similarity)
-    torch.testing.assert_close(made(q, k, v, mask=Mask(causal=causal)), wanted)
+    expected = similarity * v / math.copysign(0.01, similarity)
+    torch.testing.assert_close(made(q, k, v, mask=Mask(causal=causal)), expected)
 
 
 @pytest.mark.parametrize("feature_map", ["trigonometric", "positive"])
@@ -153,9 +153,9 @@ def test_features_estimate_softmax_of_unit_vectors(feature_map, temperature):
     made = mechanism("random_features", Heads(2, 4), **options).double()
     q, k, v = streams(1, 30)
     units = [torch.nn.functional.normalize(x, dim=-1) / temperature for x in (q, k)]
-    wanted = (units[0] @ units[1].mT).softmax(-1) @ v
+    expected = (units[0] @ units[1].mT).softmax(-1) @ v
     with torch.no_grad():
-        assert (made(q, k, v) - wanted).square().mean().sqrt() < 0.05
+        assert (made(q, k, v) - expected).square().mean().sqrt() < 0.05
 
 
 def test_waves_estimate_the_gaussian_kernel():
@@ -163,8 +163,8 @@ def test_waves_estimate_the_gaussian_kernel():
     made = mechanism("random_features", Heads(1, 4), features=40000, temperature=0.8).double()
     q, k, _ = streams(1, 5, heads=1)
     units = [x / x.norm(dim=-1, keepdim=True) / 0.8 for x in (q, k)]
-    wanted = (units[0] @ units[1].mT - 1 / 0.8**2).exp()
-    torch.testing.assert_close(similarities(made, q, k), wanted, rtol=0, atol=0.03)
+    expected = (units[0] @ units[1].mT - 1 / 0.8**2).exp()
+    torch.testing.assert_close(similarities(made, q, k), expected, rtol=0, atol=0.03)
 
 
 def test_lengths_of_queries_and_keys_do_not_matter():

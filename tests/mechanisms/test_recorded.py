@@ -27,15 +27,15 @@ def made(weights):
 @pytest.mark.parametrize("weights", WEIGHTS, ids=str)
 def test_attention_has_the_derived_gradients(weights, monkeypatch):
     streams = made(weights)
-    wanted = [stream for stream in streams if stream is not None]
+    learned = [stream for stream in streams if stream is not None]
     slopes = torch.randn(2, 3, 5, 6, dtype=torch.float64)
-    found = []
+    results = []
     for by_hand in (_recorded.by_hand, lambda *_: False):
         monkeypatch.setattr(_kernel, "by_hand", by_hand)
         mixed = _kernel.attend(*streams)
         assert ("Attend" in str(mixed.grad_fn)) == (by_hand is _recorded.by_hand)
-        found.append([mixed, *torch.autograd.grad(mixed, wanted, slopes)])
-    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
+        results.append([mixed, *torch.autograd.grad(mixed, learned, slopes)])
+    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
 
 
 def test_attention_passes_gradcheck_where_some_inputs_need_none():

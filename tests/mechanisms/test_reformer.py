@@ -43,8 +43,8 @@ def ragged(batch, tokens):
 def test_equals_its_slow_form_at_the_borders_of_chunks(options, tokens):
     made = build(chunk=16, buckets=6, rounds=3, **options)
     q, v = drawn(1, tokens)
-    wanted = slow_reformer(made, q, v, mask=Mask())
-    torch.testing.assert_close(made(q, v), wanted, rtol=1e-10, atol=1e-10)
+    expected = slow_reformer(made, q, v, mask=Mask())
+    torch.testing.assert_close(made(q, v), expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("options", MODES)
@@ -52,10 +52,10 @@ def test_padded_rows_equal_the_slow_form_with_and_without_gradients(options):
     made = build(chunk=8, rounds=2, **options)
     (q, v), mask = drawn(3, 75), Mask(ragged(3, 75))
     real = mask.keep[:, None, :, None]
-    wanted = slow_reformer(made, q, v, mask=mask)
+    expected = slow_reformer(made, q, v, mask=mask)
     for recorded in (False, True):
-        found = made(q.requires_grad_(recorded), v, mask=mask).detach()
-        torch.testing.assert_close(found.where(real, 0), wanted, rtol=1e-10, atol=1e-10)
+        output = made(q.requires_grad_(recorded), v, mask=mask).detach()
+        torch.testing.assert_close(output.where(real, 0), expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("options", MODES)
@@ -70,8 +70,8 @@ def test_a_short_row_keeps_its_own_number_of_buckets_beside_a_long_one():
     q, v = drawn(2, 200)
     keep = torch.ones(2, 200, dtype=torch.bool)
     keep[0, 20:] = False
-    found = made(q, v, mask=Mask(keep))
-    torch.testing.assert_close(found[:1, :, :20], made(q[:1, :, :20], v[:1, :, :20]))
+    output = made(q, v, mask=Mask(keep))
+    torch.testing.assert_close(output[:1, :, :20], made(q[:1, :, :20], v[:1, :, :20]))
     fewer = build(chunk=4, buckets=6)
     assert not torch.allclose(fewer(q, v), made(q, v))
 
@@ -87,8 +87,8 @@ def test_a_token_sees_itself_only_when_it_is_alone():
     made = build(chunk=4)
     q, v = drawn(1, 30)
     v.requires_grad_()
-    own = torch.autograd.grad(made(q, v)[0, 0, 7].sum(), v)[0][0, 0, 7]
-    assert torch.equal(own, torch.zeros_like(own))
+    gradient = torch.autograd.grad(made(q, v)[0, 0, 7].sum(), v)[0][0, 0, 7]
+    assert torch.equal(gradient, torch.zeros_like(gradient))
     torch.testing.assert_close(made(q[:, :, :1], v[:, :, :1]), v[:, :, :1])
 
 
@@ -121,8 +121,8 @@ def test_half_precision_keeps_the_rotations(dtype):
 def test_large_queries_do_not_lose_all_weights():
     made = mechanism("reformer", Heads(2, 4), chunk=4)
     q, v = (tensor.float() for tensor in drawn(1, 50))
-    found = made(q * 300, torch.ones_like(v))
-    torch.testing.assert_close(found, torch.ones_like(v))
+    output = made(q * 300, torch.ones_like(v))
+    torch.testing.assert_close(output, torch.ones_like(v))
 
 
 def test_nothing_random_with_one_bucket():

@@ -37,21 +37,23 @@ def test_all_rows_and_no_ridge_are_the_dense_gaussian(inverse, keys):
     keep = torch.ones(2, k.shape[2], dtype=torch.bool)
     keep[0, 6:] = keep[1, 2] = False
     for mask in (Mask(), Mask(keep)):
-        found = made(q, k, v, mask=mask)
-        wanted = dense_gaussian(q, k, v, math.sqrt(4), mask.keep)
+        output = made(q, k, v, mask=mask)
+        expected = dense_gaussian(q, k, v, math.sqrt(4), mask.keep)
         if mask.keep_queries(15) is not None:
-            found, wanted = (part.where(keep[:, None, :, None], 0) for part in (found, wanted))
-        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+            output, expected = (
+                part.where(keep[:, None, :, None], 0) for part in (output, expected)
+            )
+        torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("dim", [8, 32, 64])
 def test_the_kernel_widens_with_the_head(dim):
     """The authors' code divides by 32^(1/4) whatever the width of a head."""
     q, k, v = drawn(12, dim=dim)
-    found = built(dim, landmarks=24, ridge=1e-11)(q, k, v)
-    own, theirs = (dense_gaussian(q, k, v, math.sqrt(width)) for width in (dim, 32))
-    torch.testing.assert_close(found, own, rtol=1e-6, atol=1e-8)
-    assert torch.allclose(found, theirs, rtol=1e-2) == (dim == 32)
+    output = built(dim, landmarks=24, ridge=1e-11)(q, k, v)
+    expected, other = (dense_gaussian(q, k, v, math.sqrt(width)) for width in (dim, 32))
+    torch.testing.assert_close(output, expected, rtol=1e-6, atol=1e-8)
+    assert torch.allclose(output, other, rtol=1e-2) == (dim == 32)
 
 
 def test_long_rows_in_groups_of_heads_equal_the_reference():

@@ -43,14 +43,14 @@ def padded(kind, tokens):
     return None if kind == "none" else keep
 
 
-def close(found, wanted, mask):
+def close(output, expected, mask):
     if mask.keep is not None:
-        real = mask.keep[:, None, -found.shape[2] :, None]
-        found, wanted = found.where(real, 0), wanted.where(real, 0)
-    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+        real = mask.keep[:, None, -output.shape[2] :, None]
+        output, expected = output.where(real, 0), expected.where(real, 0)
+    torch.testing.assert_close(output, expected, rtol=1e-10, atol=1e-10)
 
 
-def seen(tokens, causal, **options):
+def visible_keys(tokens, causal, **options):
     """Which keys get a weight: values are the rows of the identity."""
     made = mechanism("strided", Heads(1, tokens), **options)
     q = k = torch.zeros(1, 1, tokens, tokens)
@@ -88,8 +88,8 @@ def test_decoding_with_few_queries(options, combine):
         mask = Mask(padded(kind, 45), causal=True)
         whole = made(q, k, v, mask=mask)
         for queries in (1, 7, 22):
-            found = made(q[:, :, -queries:], k, v, mask=mask)
-            close(found, whole[:, :, -queries:], mask)
+            output = made(q[:, :, -queries:], k, v, mask=mask)
+            close(output, whole[:, :, -queries:], mask)
 
 
 @pytest.mark.parametrize("queries", [203, 100, 5])
@@ -102,11 +102,11 @@ def test_parts_change_nothing(options, combine, queries, monkeypatch):
     masks = [Mask(padded(kind, 203), causal=True) for kind in ("none", "between")]
     if queries == 203:
         masks += [Mask(mask.keep) for mask in masks]
-    wanted = [made(q, k, v, mask=mask) for mask in masks]
+    expected = [made(q, k, v, mask=mask) for mask in masks]
     for elements in (1, 3000):
         monkeypatch.setattr("sparing.mechanisms._columns.CACHED_ELEMENTS", elements)
         monkeypatch.setattr("sparing.mechanisms._summaries._CACHED_ELEMENTS", elements)
-        for mask, result in zip(masks, wanted, strict=True):
+        for mask, result in zip(masks, expected, strict=True):
             close(made(q, k, v, mask=mask), result, mask)
 
 
@@ -131,7 +131,7 @@ def test_with_gradients(options, combine, causal):
         with torch.no_grad():
             close(made(*leaves, mask=mask), recorded, mask)
         real = torch.ones(()).bool() if mask.keep is None else mask.keep[:, None, :, None]
-        for found, wanted in zip(
+        for gradient, expected in zip(
             *(
                 torch.autograd.grad(
                     out.where(real, 0).square().sum(), leaves, materialize_grads=True
@@ -140,7 +140,7 @@ def test_with_gradients(options, combine, causal):
             ),
             strict=True,
         ):
-            close(found, wanted, mask)
+            close(gradient, expected, mask)
 
 
 @pytest.mark.parametrize("combine", COMBINATIONS)
@@ -149,48 +149,51 @@ def test_halves_come_out_wide_enough(options, combine):
     """Scores of std 100 overflow nothing, and sums of weights are in float32."""
     made = mechanism("strided", Heads(2, 4), combine=combine, **options)
     tensors = [10 * stream for stream in streams(1, 60)]
-    found = made(*(stream.bfloat16() for stream in tensors))
-    wanted = made(*(stream.bfloat16().double() for stream in tensors))
-    assert found.dtype == torch.bfloat16
-    torch.testing.assert_close(found.double(), wanted, rtol=0.02, atol=0.1)
+    output = made(*(stream.bfloat16() for stream in tensors))
+    expected = made(*(stream.bfloat16().double() for stream in tensors))
+    assert output.dtype == torch.bfloat16
+    torch.testing.assert_close(output.double(), expected, rtol=0.02, atol=0.1)
 
 
 def test_a_query_whose_set_is_empty_sees_itself():
     made = mechanism("strided", Heads(2, 4), pattern="fixed", stride=8, summary=2, combine="second")
     q, k, v = streams(2, 20)
-    found = made(q, k, v, mask=Mask(causal=True))
-    assert torch.equal(found[:, :, :6], v[:, :, :6])
-    assert not torch.isclose(found[:, :, 7:], v[:, :, 7:]).any()
+    output = made(q, k, v, mask=Mask(causal=True))
+    assert torch.equal(output[:, :, :6], v[:, :, :6])
+    assert not torch.isclose(output[:, :, 7:], v[:, :, 7:]).any()
     assert torch.equal(made(q[:, :, :6], k[:, :, :6], v[:, :, :6]), v[:, :, :6])
     keep = torch.ones(2, 20, dtype=torch.bool)
     keep[1, [6, 7]] = False
     masked = made(q, k, v, mask=Mask(keep, causal=True))
-    torch.testing.assert_close(masked[0], found[0])
+    torch.testing.assert_close(masked[0], output[0])
     assert torch.equal(masked[1, :, 8:14], v[1, :, 8:14])
 
 
 def test_the_sets_of_the_paper():
-    first, second = (seen(12, True, stride=4, combine=kind) for kind in ("first", "second"))
+    first, second = (visible_keys(12, True, stride=4, combine=kind) for kind in ("first", "second"))
     assert first[10].nonzero()[:, 0].tolist() == [7, 8, 9, 10]
     assert second[10].nonzero()[:, 0].tolist() == [2, 6, 10]
-    assert torch.equal(seen(12, True, stride=4), first | second)
+    assert torch.equal(visible_keys(12, True, stride=4), first | second)
     options = {"pattern": "fixed", "stride": 4, "summary": 2}
-    first, second = (seen(12, True, combine=kind, **options) for kind in ("first", "second"))
+    first, second = (
+        visible_keys(12, True, combine=kind, **options) for kind in ("first", "second")
+    )
     assert first[9].nonzero()[:, 0].tolist() == [8, 9]
     assert second[9].nonzero()[:, 0].tolist() == [2, 3, 6, 7]
-    assert torch.equal(seen(12, True, **options), first | second)
+    assert torch.equal(visible_keys(12, True, **options), first | second)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("tokens", "stride"), [(30, 6), (31, 7), (20, 1), (9, 20)])
 def test_two_layers_reach_every_earlier_token(tokens, stride, causal):
     """Section 4.2: the sets' product is full, for strided in either order of the layers."""
-    wanted = torch.ones(tokens, tokens).tril() if causal else torch.ones(tokens, tokens)
+    expected = torch.ones(tokens, tokens).tril() if causal else torch.ones(tokens, tokens)
     first, second = (
-        seen(tokens, causal, stride=stride, combine=kind).float() for kind in ("first", "second")
+        visible_keys(tokens, causal, stride=stride, combine=kind).float()
+        for kind in ("first", "second")
     )
     for reached in (second @ first, first @ second):
-        assert torch.equal((reached > 0).float(), wanted)
+        assert torch.equal((reached > 0).float(), expected)
 
 
 def test_fixed_layers_reach_every_earlier_token_in_one_order():
@@ -201,12 +204,12 @@ def test_fixed_layers_reach_every_earlier_token_in_one_order():
     """
     options = {"pattern": "fixed", "stride": 6, "summary": 1}
     first, second = (
-        seen(33, True, combine=kind, **options).float() + torch.eye(33)
+        visible_keys(33, True, combine=kind, **options).float() + torch.eye(33)
         for kind in ("first", "second")
     )
-    wanted = torch.ones(33, 33).tril()
-    assert torch.equal((second @ first > 0).float(), wanted)
-    assert not torch.equal((first @ second > 0).float(), wanted)
+    expected = torch.ones(33, 33).tril()
+    assert torch.equal((second @ first > 0).float(), expected)
+    assert not torch.equal((first @ second > 0).float(), expected)
 
 
 @pytest.mark.parametrize("heads", [1, 2, 5])
@@ -225,7 +228,7 @@ def test_half_of_the_heads_have_each_set(options, heads):
 
 def test_stride_of_one_and_summaries_of_whole_blocks_see_all():
     tensors, mask = streams(2, 40), Mask(padded("left", 40), causal=True)
-    wanted = mechanism("softmax", Heads(2, 4))(*tensors, mask=mask)
+    expected = mechanism("softmax", Heads(2, 4))(*tensors, mask=mask)
     for options in (
         {"stride": 1},
         {"stride": 1, "combine": "second"},
@@ -233,7 +236,7 @@ def test_stride_of_one_and_summaries_of_whole_blocks_see_all():
         {"pattern": "fixed", "stride": 9, "summary": 9},
         {"pattern": "fixed", "stride": 9, "summary": 9, "combine": "second"},
     ):
-        close(mechanism("strided", Heads(2, 4), **options)(*tensors, mask=mask), wanted, mask)
+        close(mechanism("strided", Heads(2, 4), **options)(*tensors, mask=mask), expected, mask)
 
 
 def test_cost_is_the_pairs_of_the_sets():
@@ -257,10 +260,10 @@ def test_kernels_stay_fused_under_masks(options, causal):
     q, k, v = (stream.float() for stream in streams(2, 50))
     with torch.no_grad(), sdpa_kernel(SDPBackend.FLASH_ATTENTION):
         for kind in ("none", "left", "between"):
-            for each in (made, merged):
-                each(q, k, v, mask=Mask(padded(kind, 50), causal))
+            for layer in (made, merged):
+                layer(q, k, v, mask=Mask(padded(kind, 50), causal))
                 if causal:
-                    each(q[:, :, -9:], k, v, mask=Mask(padded(kind, 50), causal))
+                    layer(q[:, :, -9:], k, v, mask=Mask(padded(kind, 50), causal))
 
 
 def test_dropout_drops_in_training_only():
@@ -277,9 +280,9 @@ def test_wrong_options_are_named():
     for options, word in (
         ({"pattern": "stride"}, "pattern is .stride., not one of strided, fixed"),
         ({"combine": "both"}, "combine is .both., not one of merged, heads, first, second"),
-        ({"stride": 0}, "stride must be at least 1, got 0"),
-        ({"pattern": "fixed", "summary": 0}, "summary must be from 1 to stride = 64, got 0"),
-        ({"pattern": "fixed", "stride": 4}, "summary must be from 1 to stride = 4, got 8"),
+        ({"stride": 0}, "stride must be at least 1; got 0"),
+        ({"pattern": "fixed", "summary": 0}, "summary must be from 1 to stride = 64; got 0"),
+        ({"pattern": "fixed", "stride": 4}, "summary must be from 1 to stride = 4; got 8"),
     ):
         with pytest.raises(UsageError, match=word):
             mechanism("strided", Heads(2, 4), **options)
@@ -295,11 +298,13 @@ def test_a_short_row_as_one_square_equals_its_lines(causal, monkeypatch):
     calls = [(q, None), (q, keep)]
     if causal:
         calls.append((q[:, :, -5:], None))
-    found = []
+    results = []
     for lines in (4, 0):
         monkeypatch.setattr("sparing.mechanisms.strided._LINES_AS_SQUARE", lines)
         with torch.no_grad():
-            mixed = [made(own, k, v, mask=Mask(kept, causal)) for own, kept in calls]
-        found.append(mixed)
-    for square, cut in zip(*found, strict=True):
+            mixed = [
+                made(queries, k, v, mask=Mask(row_keep, causal)) for queries, row_keep in calls
+            ]
+        results.append(mixed)
+    for square, cut in zip(*results, strict=True):
         torch.testing.assert_close(square, cut, rtol=1e-10, atol=1e-10)

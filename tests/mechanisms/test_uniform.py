@@ -30,10 +30,10 @@ def test_is_softmax_for_queries_of_zero(causal):
     keep = torch.ones(2, 37, dtype=torch.bool)
     keep[0, 30:] = keep[1, :4] = keep[1, 20:23] = False
     mask = Mask(keep, causal)
-    found = mechanism("uniform", Heads(2, 4))(q, k, v, mask=mask)
-    wanted = mechanism("softmax", Heads(2, 4))(torch.zeros_like(q), k, v, mask=mask)
+    output = mechanism("uniform", Heads(2, 4))(q, k, v, mask=mask)
+    expected = mechanism("softmax", Heads(2, 4))(torch.zeros_like(q), k, v, mask=mask)
     torch.testing.assert_close(
-        found.where(keep[:, None, :, None], 0), wanted.where(keep[:, None, :, None], 0)
+        output.where(keep[:, None, :, None], 0), expected.where(keep[:, None, :, None], 0)
     )
 
 

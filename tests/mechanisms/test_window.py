@@ -18,7 +18,7 @@ def _seeded():
 
 
 def dense_band(q, k, v, radius, mask):
-    """Every weight written out; the queries stand at the last of the keys' positions."""
+    """Every weight written out; the queries are at the last of the keys' positions."""
     queries, keys = q.shape[2], k.shape[2]
     distance = torch.arange(keys) - torch.arange(queries)[:, None] - (keys - queries)
     weights = (q @ k.mT / math.sqrt(q.shape[-1])).exp().where(distance.abs() <= radius, 0)
@@ -51,11 +51,13 @@ def test_equals_the_dense_band(radius, kind):
         for causal in (False, True) if queries == keys else (True,):
             mask = Mask(None if kind == "none" else padded(kind, batch, keys), causal)
             q, k, v = (torch.randn(batch, 2, n, 4).double() for n in (queries, keys, keys))
-            found, wanted = made(q, k, v, mask=mask), dense_band(q, k, v, radius, mask)
+            output, expected = made(q, k, v, mask=mask), dense_band(q, k, v, radius, mask)
             real = mask.keep_queries(queries)
             if real is not None:
-                found, wanted = (part.where(real[:, None, :, None], 0) for part in (found, wanted))
-            torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+                output, expected = (
+                    part.where(real[:, None, :, None], 0) for part in (output, expected)
+                )
+            torch.testing.assert_close(output, expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.usefixtures("way")
@@ -69,9 +71,9 @@ def test_gradients_through_many_blocks(causal):
         torch.autograd.grad(out.where(real, 0).square().sum(), leaves)
         for out in (made(*leaves, mask=mask), dense_band(*leaves, 20, mask))
     )
-    for found, wanted in zip(fast, slow, strict=True):
+    for gradient, expected in zip(fast, slow, strict=True):
         torch.testing.assert_close(
-            found.where(real, 0), wanted.where(real, 0), rtol=1e-9, atol=1e-9
+            gradient.where(real, 0), expected.where(real, 0), rtol=1e-9, atol=1e-9
         )
 
 

@@ -37,9 +37,9 @@ def test_the_chance_is_that_of_random_signs(bits):
 
 def test_more_hashes_tend_to_the_expectation():
     q, k, v = drawn(1, 40, 40, 40)
-    wanted = build(bits=3)(q, k, v)
+    expected = build(bits=3)(q, k, v)
     gaps = {
-        hashes: (build(expectation=False, bits=3, hashes=hashes)(q, k, v) - wanted)
+        hashes: (build(expectation=False, bits=3, hashes=hashes)(q, k, v) - expected)
         .square()
         .mean()
         .sqrt()
@@ -78,16 +78,16 @@ def test_values_of_keys_that_are_nearly_opposite_are_not_lost_in_single_precisio
     made = build().float()
     q = torch.randn(1, 2, 1, 8)
     v = torch.randn(1, 2, 1, 8)
-    wanted = torch.nn.functional.normalize(v, dim=-1)
-    torch.testing.assert_close(made(q, -q, v), wanted)
+    expected = torch.nn.functional.normalize(v, dim=-1)
+    torch.testing.assert_close(made(q, -q, v), expected)
 
 
 def test_the_sampled_form_learns_by_the_slope_of_the_expectation():
     """Held against the formula written out as a square; 300 queries are more than one block."""
     made = build(expectation=False, bits=4, hashes=6)
     q, k, v = (tensor.requires_grad_() for tensor in drawn(1, 300, 20, 20))
-    wanted_from = torch.randn(1, 2, 300, 8, dtype=torch.float64)
-    found = torch.autograd.grad((made(q, k, v) * wanted_from).sum(), (q, k, v))
+    slopes = torch.randn(1, 2, 300, 8, dtype=torch.float64)
+    gradients = torch.autograd.grad((made(q, k, v) * slopes).sum(), (q, k, v))
 
     unit_q, unit_k = (torch.nn.functional.normalize(tensor, dim=-1) for tensor in (q, k))
     cosines = unit_q @ unit_k.mT
@@ -104,9 +104,9 @@ def test_the_sampled_form_learns_by_the_slope_of_the_expectation():
     shares = sampled.view(2, 6, 300, 20).mean(1)[None]
     slope = (chances * 2).detach() * (cosines - cosines.detach())
     mixed = torch.nn.functional.normalize((shares + slope) @ v, dim=-1)
-    wanted = torch.autograd.grad((mixed * wanted_from).sum(), (q, k, v))
-    for own, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(own, other, rtol=1e-9, atol=1e-9)
+    expected = torch.autograd.grad((mixed * slopes).sum(), (q, k, v))
+    for gradient, other in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(gradient, other, rtol=1e-9, atol=1e-9)
 
 
 def test_the_sampled_form_grows_with_the_tokens():

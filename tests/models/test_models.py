@@ -65,8 +65,8 @@ def test_the_seed_alone_decides_and_no_generator_is_touched(digits, tokens, name
 def test_a_small_convolutional_network_learns_nothing_of_its_batch_in_evaluation(digits):
     model = build_model("regnet", digits, width=8).double().eval()
     assert not any("attention" in type(part).__name__.lower() for part in model.modules())
-    batch = digits.collate([digits.train[place] for place in range(4)])["pixel_values"].double()
-    alone = torch.cat([model(batch[place : place + 1]).logits for place in range(4)])
+    batch = digits.collate([digits.train[index] for index in range(4)])["pixel_values"].double()
+    alone = torch.cat([model(batch[index : index + 1]).logits for index in range(4)])
     torch.testing.assert_close(model(batch).logits, alone, rtol=1e-10, atol=1e-10)
 
 
@@ -125,7 +125,7 @@ def test_pretrained_models_that_do_not_fit(digits, tokens, tmp_path):
         build_model(str(tmp_path / "bert"), other)
     with pytest.raises(UsageError, match="reads at most 9 tokens, but task majority has up to 20"):
         build_model(str(tmp_path / "bert"), token_task(longest=20))
-    with pytest.raises(UsageError, match="has no sizes to set, got width"):
+    with pytest.raises(UsageError, match="has no sizes to set; got width"):
         build_model(str(tmp_path / "bert"), tokens, width=3)
 
 

@@ -40,9 +40,9 @@ PRINTED = {
 @pytest.mark.parametrize("column", PRINTED)
 def test_sizes_are_the_printed_ones(column):
     name, options, optimizer, architecture, state = PRINTED[column]
-    found = parameter_counts(build_predictor(name, **options), optimizer)
-    assert (found.architecture, found.optimizer) == (architecture, state)
-    assert found.total == architecture + state
+    counts = parameter_counts(build_predictor(name, **options), optimizer)
+    assert (counts.architecture, counts.optimizer) == (architecture, state)
+    assert counts.total == architecture + state
 
 
 @pytest.mark.parametrize("name", names())
@@ -52,11 +52,13 @@ def test_every_network_predicts_learns_and_follows_its_seed(name):
     assert equal(weights(model), weights(build_predictor(name, seed=1)))
     values = as_values(SUMS)
     model.train()
-    found = model(values=values).logits
-    assert found.shape == (4, 1)
-    found.square().sum().backward()
-    trained = [each for each in model.parameters() if each.requires_grad]
-    assert all(each.grad is not None and each.grad.isfinite().all() for each in trained)
+    output = model(values=values).logits
+    assert output.shape == (4, 1)
+    output.square().sum().backward()
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    assert all(
+        parameter.grad is not None and parameter.grad.isfinite().all() for parameter in trained
+    )
     model.eval()
     assert model.predict(SUMS) == pytest.approx(model(values).logits[:, 0].tolist())
     assert model.predict([]) == []
@@ -73,13 +75,13 @@ def test_a_saved_predictor_comes_back(name, tmp_path):
 def test_two_weights_solve_every_published_and_corrected_set():
     sums = published()["train"]
     network = build_predictor("gated_sum").network.double()
-    network.solve(as_values(sums), torch.tensor([float(each.value) for each in sums]))
+    network.solve(as_values(sums), torch.tensor([float(example.value) for example in sums]))
     torch.testing.assert_close(
         network.weight.detach(), torch.tensor([-1.0, 2.0]).double(), rtol=0, atol=1e-12
     )
-    for kept in (*published().values(), *corrected().values()):
-        truth = torch.tensor([float(each.value) for each in kept]).double()
-        assert (network(as_values(kept).double()) - truth).abs().max() < 1e-9
+    for examples in (*published().values(), *corrected().values()):
+        truth = torch.tensor([float(example.value) for example in examples]).double()
+        assert (network(as_values(examples).double()) - truth).abs().max() < 1e-9
 
 
 @pytest.mark.parametrize("kind", ["nau", "nac"])
@@ -90,8 +92,8 @@ def test_accumulators_with_the_right_weights_are_exact(kind):
         network.weight.copy_(sign if kind == "nau" else 40 * sign)
         if kind == "nac":
             network.gate.fill_(40)
-    found = network(as_values(SUMS).double())
-    torch.testing.assert_close(found.tolist(), [float(each.value) for each in SUMS])
+    predictions = network(as_values(SUMS).double())
+    torch.testing.assert_close(predictions.tolist(), [float(example.value) for example in SUMS])
 
 
 def test_the_accumulators_sparsity_is_zero_at_whole_weights_alone():
@@ -114,12 +116,12 @@ def test_positions_give_a_feed_forward_network_no_new_function():
 
 
 def test_positions_are_the_printed_formula():
-    found = positions(15, 6)
-    for place in range(15):
+    encoding = positions(15, 6)
+    for position in range(15):
         for pair in range(3):
-            angle = place / 10000 ** (2 * pair / 6)
-            assert found[place, 2 * pair] == pytest.approx(math.sin(angle), abs=1e-5)
-            assert found[place, 2 * pair + 1] == pytest.approx(math.cos(angle), abs=1e-5)
+            angle = position / 10000 ** (2 * pair / 6)
+            assert encoding[position, 2 * pair] == pytest.approx(math.sin(angle), abs=1e-5)
+            assert encoding[position, 2 * pair + 1] == pytest.approx(math.cos(angle), abs=1e-5)
     assert positions(4, 1)[:, 0].tolist() == pytest.approx([math.sin(n) for n in range(4)])
 
 
@@ -141,9 +143,9 @@ def test_the_lstm_with_attention_against_its_equations():
         cell = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
         hidden = out.sigmoid() * cell.tanh()
         states.append(hidden)
-    kept = torch.stack(states)
-    scores = (network.scores(kept)).tanh() @ network.context
-    context = (scores.softmax(0)[:, None] * kept).sum(0)
+    hidden_states = torch.stack(states)
+    scores = (network.scores(hidden_states)).tanh() @ network.context
+    context = (scores.softmax(0)[:, None] * hidden_states).sum(0)
     torch.testing.assert_close(network(values)[0], network.output(context)[0])
     assert lstm.bias_ih_l0.tolist() == [0.0] * 4 + [1.0] * 4 + [0.0] * 8
 
@@ -225,8 +227,8 @@ def test_what_is_not_finite_is_refused_and_an_empty_batch_is_not(name):
 @pytest.mark.parametrize("name", names())
 @pytest.mark.parametrize("precision", [torch.float64, torch.bfloat16, torch.float16])
 def test_other_precisions_answer(name, precision):
-    found = build_predictor(name).to(precision).predict(["1 + 2", "3"])
-    assert all(math.isfinite(value) for value in found)
+    predictions = build_predictor(name).to(precision).predict(["1 + 2", "3"])
+    assert all(math.isfinite(value) for value in predictions)
 
 
 def test_options_are_known_by_name():
@@ -239,17 +241,17 @@ def test_damaged_and_foreign_folders(tmp_path):
     with quiet():
         build_predictor("lstm", units=3).save_pretrained(tmp_path)
     file, config = tmp_path / "model.safetensors", tmp_path / "config.json"
-    whole, told = file.read_bytes(), json.loads(config.read_text())
+    whole, saved_config = file.read_bytes(), json.loads(config.read_text())
     file.write_bytes(whole[:100])
     with pytest.raises(CheckpointError, match="is damaged"):
         load_predictor(tmp_path)
     file.write_bytes(whole)
-    config.write_text(json.dumps({**told, "options": {"units": 4}}))
+    config.write_text(json.dumps({**saved_config, "options": {"units": 4}}))
     with pytest.raises(CheckpointError, match="is damaged"):
         load_predictor(tmp_path)
-    config.write_text(json.dumps({**told, "network": "perceptron"}))
+    config.write_text(json.dumps({**saved_config, "network": "perceptron"}))
     with pytest.raises(CheckpointError, match="is damaged"):
         load_predictor(tmp_path)
-    config.write_text(json.dumps({**told, "model_type": "bert"}))
+    config.write_text(json.dumps({**saved_config, "model_type": "bert"}))
     with pytest.raises(CheckpointError, match="not the file of a predictor"):
         load_predictor(tmp_path)

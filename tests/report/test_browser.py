@@ -62,12 +62,12 @@ pytestmark = [
 @contextlib.contextmanager
 def served(content):
     """One page on this machine under every host name; gives its port and what was asked for."""
-    asked = []
+    requests = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             if not self.path.startswith("/time/"):  # the browser's own clock
-                asked.append(self.path)
+                requests.append(self.path)
             self.send_response(200 if self.path == "/probe" else 404)
             self.send_header("Content-Type", "text/html; charset=utf-8")
             self.end_headers()
@@ -81,7 +81,7 @@ def served(content):
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield server.server_port, asked
+        yield server.server_port, requests
     finally:
         server.shutdown()
         thread.join()
@@ -97,16 +97,16 @@ def look(page, profile, width, dark=False):
     assert bans <= 1
     content = PROBE.format(width=width, page=html.escape(bare))
     scheme = ["--blink-settings=preferredColorScheme=0"] if dark else []
-    with served(content) as (port, asked):
+    with served(content) as (port, requests):
         command = [
             *(CHROMIUM, *FLAGS, *scheme, f"--user-data-dir={profile}", "--window-size=1600,1000"),
             f"--host-resolver-rules=MAP * 127.0.0.1:{port}",
             *("--dump-dom", "http://probe.test/probe"),
         ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    found = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert found, done.stdout[:500] + done.stderr[-500:]
-    return json.loads(html.unescape(found[1])), asked
+    match = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert match, done.stdout[:500] + done.stderr[-500:]
+    return json.loads(html.unescape(match[1])), requests
 
 
 def pages():
@@ -120,26 +120,26 @@ def pages():
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    found = {}
+    written_pages = {}
     for name, config, records, goals in pages():
         failed = [{"cell": f"train/linear/seed={'9' * 80}", "error": "x" * 300}]
         folder = tmp_path_factory.mktemp(name)
         make.write_run(folder, config, records, goals, failed)
-        found[name] = write_report(folder)["html"].read_text()
-    return found
+        written_pages[name] = write_report(folder)["html"].read_text()
+    return written_pages
 
 
 @pytest.mark.parametrize("width", [320, 390, 760, 1123, 1124, 1280])
 @pytest.mark.parametrize("name", ["full", "hostile", "thirty", "twelve", "partial"])
 def test_nothing_overflows_and_nothing_is_fetched(written, tmp_path, name, width):
-    found, asked = look(written[name], tmp_path / "profile", width)
-    assert found["over"] == []
-    assert found["scroll"] <= width
-    assert found["small"] == 0
-    assert found["drawings"] >= 1
-    assert found["resources"] == []
-    assert found["scripts"] == 0
-    assert asked == ["/probe"]
+    layout, requests = look(written[name], tmp_path / "profile", width)
+    assert layout["over"] == []
+    assert layout["scroll"] <= width
+    assert layout["small"] == 0
+    assert layout["drawings"] >= 1
+    assert layout["resources"] == []
+    assert layout["scripts"] == 0
+    assert requests == ["/probe"]
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -158,10 +158,10 @@ def test_the_look_sees_what_it_should_see(tmp_path):
         "<svg width=100 height=20><text y=9 style='font-size:4px'>small</text></svg>"
         "<img src='http://example.com/x.png'><script>1</script>"
     )
-    found, asked = look(bad, tmp_path / "profile", 390)
-    assert found["over"]
-    assert found["scroll"] > 390
-    assert found["small"] == 1
-    assert found["scripts"] == 1
-    assert found["resources"] == ["http://example.com/x.png"]
-    assert "/x.png" in asked
+    layout, requests = look(bad, tmp_path / "profile", 390)
+    assert layout["over"]
+    assert layout["scroll"] > 390
+    assert layout["small"] == 1
+    assert layout["scripts"] == 1
+    assert layout["resources"] == ["http://example.com/x.png"]
+    assert "/x.png" in requests

@@ -14,9 +14,9 @@ THERE = {"cpu": "a server's", "accelerator": "a large card", "threads": 16, "tor
 
 def run_of(machines, config):
     record = Record("score", 0.5, "share", "measured", cell="a")
-    records = [replace(record, machine=each) for each in machines]
-    own = {"machine": HERE, "machine_id": "here", "sparing_version": "0", **config}
-    return Run(own, records, [], [])
+    records = [replace(record, machine=machine) for machine in machines]
+    full_config = {"machine": HERE, "machine_id": "here", "sparing_version": "0", **config}
+    return Run(full_config, records, [], [])
 
 
 def test_who_judged_records_anew_did_not_measure_them():
@@ -26,14 +26,14 @@ def test_who_judged_records_anew_did_not_measure_them():
 
 def test_most_records_first_then_a_line_for_each_other_machine():
     run = run_of(["here", "there", "there", "gone"], {"machines": {"there": THERE}})
-    found = dict(machine_facts(run))
-    assert found["machine id"] == "there"
-    assert found["machine here"] == "a laptop's, 2 threads, 8.0 GiB, torch 2.13.0"
-    assert found["machine gone"] == "nothing is kept of it"
+    facts = dict(machine_facts(run))
+    assert facts["machine id"] == "there"
+    assert facts["machine here"] == "a laptop's, 2 threads, 8.0 GiB, torch 2.13.0"
+    assert facts["machine gone"] == "nothing is kept of it"
 
 
 def test_without_other_machines_it_is_the_runs_own():
     for machines in ([], [""], ["here"], ["gone"]):
-        found = dict(machine_facts(run_of(machines, {})))
-        assert found["machine id"] == "here"
-        assert found["cpu"] == "a laptop's"
+        facts = dict(machine_facts(run_of(machines, {})))
+        assert facts["machine id"] == "here"
+        assert facts["cpu"] == "a laptop's"

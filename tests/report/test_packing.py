@@ -129,13 +129,13 @@ def test_a_run_that_is_at_work_is_refused(folder):
 
 @pytest.mark.parametrize("name", ["", "config.json", "records.jsonl"])
 def test_a_folder_without_a_run_is_refused_and_left(folder, tmp_path, name):
-    place = folder if name else tmp_path / "missing"
+    target = folder if name else tmp_path / "missing"
     if name:
         (folder / name).unlink()
-    before = content_of(place)
+    before = content_of(target)
     with pytest.raises(DataError, match=r"holds no run|holds no records"):
-        pack(place)
-    assert content_of(place) == before
+        pack(target)
+    assert content_of(target) == before
     assert (tmp_path / "missing").exists() is False
 
 
@@ -175,7 +175,7 @@ def killed_at(step, patch):
 def test_a_process_that_is_killed_loses_nothing(ended, tmp_path):
     run, steps = read_run(ended), 0
     pack(Path(shutil.copytree(ended, tmp_path / "whole")))
-    wanted = content_of(tmp_path / "whole")
+    expected = content_of(tmp_path / "whole")
     while True:
         steps += 1
         folder = Path(shutil.copytree(ended, tmp_path / str(steps)))
@@ -188,7 +188,7 @@ def test_a_process_that_is_killed_loses_nothing(ended, tmp_path):
                 pass
         assert read_run(folder) == run, steps
         pack(folder)
-        assert content_of(folder) == wanted, steps
+        assert content_of(folder) == expected, steps
     assert steps > 10
 
 
@@ -228,9 +228,9 @@ def test_the_command_says_what_became_of_each_run(folder, capsys):
     assert "model was left as it is (2" in second
     with pytest.raises(SystemExit):
         main(["pack", str(folder), "--json"])
-    [told] = json.loads(capsys.readouterr().out)["packed"]
-    assert told["left"] == {"model": 2048}
-    assert told["bytes_after"] == told["bytes_before"]
+    [packed] = json.loads(capsys.readouterr().out)["packed"]
+    assert packed["left"] == {"model": 2048}
+    assert packed["bytes_after"] == packed["bytes_before"]
     with pytest.raises(SystemExit) as end:
         main(["pack", str(folder / "model")])
     assert end.value.code == 1

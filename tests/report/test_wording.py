@@ -33,7 +33,7 @@ def test_an_interval_is_turned_with_its_ratio():
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         (wording.number(0), "0"),
         (wording.number(12345.6), "12,346"),
@@ -70,5 +70,5 @@ def test_an_interval_is_turned_with_its_ratio():
         (wording.shortened("abcdefghij", 5), "abcd\u2026"),
     ],
 )
-def test_numbers_in_words(text, wanted):
-    assert text == wanted
+def test_numbers_in_words(text, expected):
+    assert text == expected

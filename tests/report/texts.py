@@ -29,9 +29,9 @@ def modules():
 def readers(trees, package):
     """The names, with their modules, that are bound to the ``Prose`` of a package."""
     for module, tree in trees.items():
-        wanted = {f"Prose({package!r})"} | ({"Prose(__name__)"} if module == package else set())
+        calls = {f"Prose({package!r})"} | ({"Prose(__name__)"} if module == package else set())
         for node, value in assigned_calls(tree):
-            if value in wanted:
+            if value in calls:
                 yield from (f"{module}.{target.id}" for target in node.targets)
 
 

@@ -90,7 +90,7 @@ def goals(story: Story | None = None) -> list[dict[str, object]]:
     story = story or Story()
     return [
         _goal("speed over the fastest dense form, batch 1", 2.0, "ratio", _speeds(story)),
-        _goal("share of the dense score kept", 0.99, "share", _kept(story)),
+        _goal("share of the dense score kept", 0.99, "share", _score_share(story)),
     ]
 
 
@@ -112,9 +112,9 @@ def slim_records(story: Story | None = None) -> list[Record]:
 
 
 def _goal(
-    name: str, target: float, unit: str, found: tuple[float, tuple[float, float]]
+    name: str, target: float, unit: str, measured: tuple[float, tuple[float, float]]
 ) -> dict[str, object]:
-    value, (low, high) = found
+    value, (low, high) = measured
     met: bool | str = True if low >= target else False if high < target else "undecided"
     return {
         "name": name,
@@ -131,7 +131,7 @@ def _speeds(story: Story) -> tuple[float, tuple[float, float]]:
     return story.speed, (0.96 * story.speed, 1.04 * story.speed)
 
 
-def _kept(story: Story) -> tuple[float, tuple[float, float]]:
+def _score_share(story: Story) -> tuple[float, tuple[float, float]]:
     value = 1 - story.lost / 0.92
     return value, (value - story.wide / 0.92, value + story.wide / 0.92)
 
@@ -166,11 +166,11 @@ def _surveyed() -> tuple[list[Point], list[Point]]:
     task, every, controls = small_task(), [], []
     whole = float(_outcomes(1.0).layer_flops.sum(0).mean())
     for width in (1.0, 2 / 3, 0.5):
-        found = _outcomes(width)
-        points = points_of(task, Variant(width), found, whole)
+        outcomes = _outcomes(width)
+        points = points_of(task, Variant(width), outcomes, whole)
         every += points
         leaving = [point for point in best(points) if point.kind == "exits"]
-        controls += [random_control(task, found, point, whole) for point in leaving]
+        controls += [random_control(task, outcomes, point, whole) for point in leaving]
     front = best([point for point in every if point.cost_share < 1])
     return [*every, *controls], front
 
@@ -203,17 +203,19 @@ def _survey(points: list[Point], front: list[Point]) -> list[Record]:
 
 def _choice(front: list[Point]) -> list[Record]:
     made = []
-    for place in sorted({0, len(front) // 2, len(front) - 5, len(front) - 3, len(front) - 1}):
-        point = front[place]
+    for index in sorted({0, len(front) // 2, len(front) - 5, len(front) - 3, len(front) - 1}):
+        point = front[index]
         speed = 0.92 / point.cost_share
         made.append(
-            _record("trial_speed", speed, "ratio", (0.93 * speed, 1.07 * speed), **_place(point))
+            _record(
+                "trial_speed", speed, "ratio", (0.93 * speed, 1.07 * speed), **_plan_labels(point)
+            )
         )
-    labels: dict[str, Label] = {**_place(front[-3]), "reached": True, "good_plans": 4}
+    labels: dict[str, Label] = {**_plan_labels(front[-3]), "reached": True, "good_plans": 4}
     return [*made, _record("chosen_plan", front[-3].cost_share, "share", None, **labels)]
 
 
-def _place(point: Point) -> dict[str, Label]:
+def _plan_labels(point: Point) -> dict[str, Label]:
     plan = json.dumps(point.plan.to_dict())
     return {"plan": plan, "cost_share": point.cost_share, "score": point.score}
 
@@ -233,9 +235,11 @@ def _calibrated(plan: Plan, story: Story) -> list[Record]:
     if story.exits:
         stops = [*plan.stops, plan.layers]
         for layer in stops:
-            own: dict[str, Label] = {"layer": layer, "split": "test", "count": 1821}
+            exit_labels: dict[str, Label] = {"layer": layer, "split": "test", "count": 1821}
             right = 0.98 - 0.04 * layer
-            made.append(_record("exit_rate", 1 / len(stops), "share", None, **own, accuracy=right))
+            made.append(
+                _record("exit_rate", 1 / len(stops), "share", None, **exit_labels, accuracy=right)
+            )
     return made
 
 
@@ -278,9 +282,14 @@ def _quantised(story: Story) -> list[Record]:
 def _scored(arm: str, labels: dict[str, Label], story: Story) -> list[Record]:
     lost = 0.0 if arm == "dense" else story.lost + (0.004 if "int8" in arm else 0.0)
     wide = 0.0 if arm == "dense" else story.wide
-    own: dict[str, Label] = {**labels, "metric": "accuracy", "split": "test", "count": 1821}
+    score_labels: dict[str, Label] = {
+        **labels,
+        "metric": "accuracy",
+        "split": "test",
+        "count": 1821,
+    }
     near = (-lost - wide, -lost + wide)
     return [
-        _record("score", 0.92 - lost, "score", None, **own),
-        _record("score_difference", -lost, "score", near, **own),
+        _record("score", 0.92 - lost, "score", None, **score_labels),
+        _record("score_difference", -lost, "score", near, **score_labels),
     ]

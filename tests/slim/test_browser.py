@@ -19,28 +19,28 @@ STORIES = {
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    found = {}
+    pages = {}
     for name, story in STORIES.items():
         folder = tmp_path_factory.mktemp(name)
         failed = [{"cell": "x" * 90, "error": "y" * 300}]
         config = slim_config(command="sparing slim " + "z" * 200)
         make.write_run(folder, config, slim_records(story), goals(story), failed)
         page = write_report(folder)["html"].read_text()
-        found[name] = page.replace("<details", "<details open")
-    return found
+        pages[name] = page.replace("<details", "<details open")
+    return pages
 
 
 @pytest.mark.parametrize("width", [320, 390, 760, 761, 1123, 1280])
 @pytest.mark.parametrize("name", list(STORIES))
 def test_nothing_overflows_and_nothing_is_fetched(written, tmp_path, name, width):
-    found, asked = look(written[name], tmp_path / "profile", width)
-    assert found["over"] == []
-    assert found["scroll"] <= width
-    assert found["small"] == 0
-    assert found["drawings"] >= 1
-    assert found["resources"] == []
-    assert found["scripts"] == 0
-    assert asked == ["/probe"]
+    layout, requests = look(written[name], tmp_path / "profile", width)
+    assert layout["over"] == []
+    assert layout["scroll"] <= width
+    assert layout["small"] == 0
+    assert layout["drawings"] >= 1
+    assert layout["resources"] == []
+    assert layout["scripts"] == 0
+    assert requests == ["/probe"]
 
 
 def test_light_and_dark(written, tmp_path):

@@ -49,9 +49,11 @@ def chosen(monkeypatch, tmp_path):
             if record.name in ("chosen_plan", "fallback_plan")
         }
         state = read_state(tmp_path)
-        kept = {"chosen_plan": state.chosen, "fallback_plan": state.fallback}
-        told = {name: point.plan.layers for name, point in kept.items() if point is not None}
-        assert told == {name: layers for name, (layers, _) in records.items()}
+        points = {"chosen_plan": state.chosen, "fallback_plan": state.fallback}
+        chosen_depths = {
+            name: point.plan.layers for name, point in points.items() if point is not None
+        }
+        assert chosen_depths == {name: layers for name, (layers, _) in records.items()}
         assert state.fine_tunes == (fixed_width_epochs > 0)
         return records
 
@@ -62,10 +64,10 @@ def chosen(monkeypatch, tmp_path):
 def test_the_dearest_that_is_fast_enough_is_chosen_where_it_is_good_enough(
     chosen, fixed_width_epochs
 ):
-    found = chosen(good=(2, 3, 4), fixed_width_epochs=fixed_width_epochs)
-    assert found["chosen_plan"][0] == 3
-    assert found["chosen_plan"][1].labels["reached"] is True
-    assert "fallback_plan" not in found
+    records = chosen(good=(2, 3, 4), fixed_width_epochs=fixed_width_epochs)
+    assert records["chosen_plan"][0] == 3
+    assert records["chosen_plan"][1].labels["reached"] is True
+    assert "fallback_plan" not in records
 
 
 def test_what_is_fast_but_not_good_enough_is_chosen_only_to_be_trained_on(chosen):
@@ -88,9 +90,9 @@ def test_what_only_a_much_cheaper_plan_beats_is_chosen_where_it_is_trained_on(ch
 
 
 def test_a_cheaper_one_that_is_fast_and_good_enough_goes_before_a_slow_one(chosen):
-    found = chosen(good=(2, 4))
-    assert found["chosen_plan"][0] == 2
-    assert found["chosen_plan"][1].labels["reached"] is True
+    records = chosen(good=(2, 4))
+    assert records["chosen_plan"][0] == 2
+    assert records["chosen_plan"][1].labels["reached"] is True
 
 
 def test_where_none_is_fast_enough_the_fastest_good_one_is_taken_else_the_best(chosen):

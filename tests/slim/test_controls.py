@@ -24,10 +24,10 @@ def beside(speed, gap, batch=1):
     ]
 
 
-def results(*found):
+def results(*measured):
     labels = {"arm": "static", "plan": json.dumps(PLAN.to_dict())}
     fixed = Record("static_plan", 0.33, "share", "measured", labels)
-    return Run(slim_config(), [*slim_records(), fixed, *found], goals(), [])
+    return Run(slim_config(), [*slim_records(), fixed, *measured], goals(), [])
 
 
 def whole(arm, metric, value, interval=None):
@@ -60,20 +60,20 @@ def test_the_verdict_on_adapting_follows_from_both_intervals(speed, gap, verdict
 
 
 def test_scores_on_all_of_the_test_split_are_shown_beside_the_baselines():
-    found = [
+    records = [
         *whole("dense", "accuracy", 0.9),
         *whole("slim", "accuracy", 0.897, (-0.0055, -0.0005)),
         *whole("slim int8", "f1", 0.9, (-0.004, 0.004)),
     ]
-    (block,) = control_blocks(results(*found))
+    (block,) = control_blocks(results(*records))
     assert [row[0] for row in block.rows] == ["dense", "slim", "slim INT8, f1"]
     assert block.rows[0][2] == "baseline"
     assert "10,000 test inputs" in block.explain
 
 
 def test_page_and_twin_hold_both():
-    found = [*beside((1.1, 1.3), (0.001, 0.009)), *whole("dense", "accuracy", 0.9)]
-    made = build(results(*found))
+    records = [*beside((1.1, 1.3), (0.001, 0.009)), *whole("dense", "accuracy", 0.9)]
+    made = build(results(*records))
     page, twin = made.html, made.markdown
     for text in (page, twin):
         assert "slim is better" in text
@@ -82,13 +82,13 @@ def test_page_and_twin_hold_both():
 
 def test_memory_is_held_against_the_dense_form_of_the_same_engine():
     sizes = {("dense", "eager"): 100, ("slim", "eager"): 60, ("slim", "onnxruntime"): 80}
-    found = [
+    records = [
         Record(name, scale * size, "bytes", "measured", labels | {"batch": 8})
         for (arm, engine), size in sizes.items()
         for labels in [{"arm": arm, "engine": engine}]
         for name, scale in (("peak_bytes", 2**20), ("weight_bytes", 2**21))
     ]
-    (block,) = control_blocks(results(*found))
+    (block,) = control_blocks(results(*records))
     assert [row[2] for row in block.rows] == ["baseline", "\u221240 %", ""]
     assert block.rows[1][1].replace("\u00a0", " ") == "60.0 MiB"
     assert "batch of 8 test inputs" in block.explain

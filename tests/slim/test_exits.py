@@ -60,14 +60,14 @@ def _plan(adaptive, **changes):
 def _run(adaptive, task, plan):
     """What the model itself does and records, one unpadded example after the other."""
     adaptive.plan = plan
-    found = []
+    rows = []
     for index in range(len(task.test)):
         batch = task.collate([task.test[index]])
         batch.pop("labels")
         with sparing.record(adaptive) as log:
             answer = adaptive(**batch)
-        found.append((answer.logits[0], int(answer.layers), float(log["encoder/flops"][0])))
-    logits, layers, flops = zip(*found, strict=True)
+        rows.append((answer.logits[0], int(answer.layers), float(log["encoder/flops"][0])))
+    logits, layers, flops = zip(*rows, strict=True)
     return torch.stack(logits).float(), torch.tensor(layers), torch.tensor(flops).double()
 
 
@@ -83,10 +83,10 @@ def _assert_is_real(decision, adaptive, task):
 @pytest.mark.parametrize("changes", [{}, {"tokens_kept": 0.5}, {"tokens_above": 0.8}])
 def test_a_decision_is_what_the_model_does(family, changes):
     adaptive, task = _adaptive(family), _task(family)
-    found = outcomes(adaptive, task, task.test, _plan(adaptive, **changes), batch_size=5)
+    exit_outcomes = outcomes(adaptive, task, task.test, _plan(adaptive, **changes), batch_size=5)
     used = Counter()
     for threshold, first in ((0.5, 1), (0.7, 1), (0.8, 3), (0.95, 2), (1.0, 1), (0.0, 3)):
-        decision = decide(found, threshold, first)
+        decision = decide(exit_outcomes, threshold, first)
         _assert_is_real(decision, adaptive, task)
         used.update(decision.layers.tolist())
         assert bool((decision.layers >= min(first, 4)).all())
@@ -98,7 +98,7 @@ def test_a_decision_is_what_the_model_does(family, changes):
 def test_a_decision_on_widths_is_what_the_model_does(family, changes):
     adaptive, task = _adaptive(family), _task(family)
     plan = narrowing(_plan(adaptive, **changes), 0.4, after=2, above=0.7)
-    found = outcomes(adaptive, task, task.test, plan, batch_size=5)
+    exit_outcomes = outcomes(adaptive, task, task.test, plan, batch_size=5)
     for threshold, first, layers, above in (
         (1.0, 1, 4, None),
         (1.0, 1, 4, 0.6),
@@ -108,33 +108,35 @@ def test_a_decision_on_widths_is_what_the_model_does(family, changes):
         (0.6, 1, 2, 0.5),
         (0.6, 3, 4, 1.0),
     ):
-        decision = decide(found, threshold, first, layers, above)
+        decision = decide(exit_outcomes, threshold, first, layers, above)
         _assert_is_real(decision, adaptive, task)
         assert decision.plan.narrow_above == (1.0 if layers == 2 else (above or 0.7))
-    some = decide(found, 0.8, 3, narrow_above=0.6)
+    some = decide(exit_outcomes, 0.8, 3, narrow_above=0.6)
     assert 0 < int(some.narrow.sum()) < len(LENGTHS), "this test needs inputs that differ"
 
 
 def test_random_ones_go_on_narrower_as_often():
     adaptive, task = _adaptive(), _task()
     plan = narrowing(_plan(adaptive), 0.4, after=2, above=0.6)
-    found = outcomes(adaptive, task, task.test, plan)
-    decision = decide(found, 0.8, 3)
+    exit_outcomes = outcomes(adaptive, task, task.test, plan)
+    decision = decide(exit_outcomes, 0.8, 3)
     pairs = Counter(zip(decision.layers.tolist(), decision.narrow.tolist(), strict=True))
-    controls = [left_at_random(found, decision, seed) for seed in range(5)]
+    controls = [left_at_random(exit_outcomes, decision, seed) for seed in range(5)]
     for control in controls:
         mine = Counter(zip(control.layers.tolist(), control.narrow.tolist(), strict=True))
         assert mine == pairs
         for index, layer in enumerate(control.layers.tolist()):
-            seen = found.narrower if control.narrow[index] else found
-            assert torch.equal(control.logits[index], seen.logits[found.exit_index(layer), index])
+            seen = exit_outcomes.narrower if control.narrow[index] else exit_outcomes
+            assert torch.equal(
+                control.logits[index], seen.logits[exit_outcomes.exit_index(layer), index]
+            )
     assert len({tuple(control.narrow.tolist()) for control in controls}) > 1
 
 
 def test_a_frontier_with_widths_per_input():
     adaptive, task = _adaptive(), _task()
     variant = Variant(1.0, narrow=0.5, narrow_after=3)
-    ((_, found, points),) = survey(adaptive, task, task.test, [variant])
+    ((_, exit_outcomes, points),) = survey(adaptive, task, task.test, [variant])
     narrow = [point for point in points if point.plan.narrows]
     assert {point.plan.narrow_above for point in narrow} == set(NARROW_ABOVE)
     assert {point.kind for point in narrow} == {"exits"}
@@ -144,7 +146,9 @@ def test_a_frontier_with_widths_per_input():
         assert point.cost_share < 1
         labels = point.record(on_front=True).labels
         assert labels["narrow_above"] == point.plan.narrow_above
-        control = random_control(task, found, point, float(dense_flops(adaptive, task.test).mean()))
+        control = random_control(
+            task, exit_outcomes, point, float(dense_flops(adaptive, task.test).mean())
+        )
         assert (control.kind, control.plan) == ("random", point.plan)
     (plain,) = survey(adaptive, task, task.test, [Variant(0.5)])
     assert not any(point.plan.narrows for point in plain[2])
@@ -153,9 +157,9 @@ def test_a_frontier_with_widths_per_input():
 
 def test_a_shorter_network():
     adaptive, task = _adaptive(), _task()
-    found = outcomes(adaptive, task, task.test, _plan(adaptive, tokens_kept=0.5))
+    exit_outcomes = outcomes(adaptive, task, task.test, _plan(adaptive, tokens_kept=0.5))
     for depth, threshold in ((2, 1.0), (3, 1.0), (3, 0.7), (2, 0.7)):
-        decision = decide(found, threshold, layers=depth)
+        decision = decide(exit_outcomes, threshold, layers=depth)
         assert decision.plan.layers == depth
         _assert_is_real(decision, adaptive, task)
 
@@ -165,37 +169,37 @@ def test_decisions_hold_in_other_precisions(dtype):
     """At the very confidences that occur, where rounding could tip the scale."""
     adaptive, task = _adaptive(dtype=dtype), _task()
     # examples one by one: rounding differs with the shape of a batch
-    found = outcomes(adaptive, task, task.test, _plan(adaptive), batch_size=1)
-    for threshold in found.logits[0].softmax(-1).amax(-1)[:4].tolist():
-        decision = decide(found, threshold)
+    exit_outcomes = outcomes(adaptive, task, task.test, _plan(adaptive), batch_size=1)
+    for threshold in exit_outcomes.logits[0].softmax(-1).amax(-1)[:4].tolist():
+        decision = decide(exit_outcomes, threshold)
         layers = _run(adaptive, task, decision.plan)[1]
         assert torch.equal(decision.layers, layers)
 
 
 def test_random_exits_are_as_many_in_each_layer():
     adaptive, task = _adaptive(), _task()
-    found = outcomes(adaptive, task, task.test, _plan(adaptive))
-    decision = decide(found, 0.7)
-    controls = [left_at_random(found, decision, seed) for seed in range(5)]
+    exit_outcomes = outcomes(adaptive, task, task.test, _plan(adaptive))
+    decision = decide(exit_outcomes, 0.7)
+    controls = [left_at_random(exit_outcomes, decision, seed) for seed in range(5)]
     for control in controls:
         assert Counter(control.layers.tolist()) == Counter(decision.layers.tolist())
         assert control.plan == decision.plan
         for index, layer in enumerate(control.layers.tolist()):
-            place = found.exits.index(layer)
-            assert torch.equal(control.logits[index], found.logits[place, index])
-            run = float(found.layer_flops[:layer, index].sum())
-            heads = sum(layer >= asked for asked in (*decision.plan.stops, 4))
-            assert float(control.flops[index]) == run + heads * found.head_flops
+            position = exit_outcomes.exits.index(layer)
+            assert torch.equal(control.logits[index], exit_outcomes.logits[position, index])
+            run = float(exit_outcomes.layer_flops[:layer, index].sum())
+            heads = sum(layer >= stop for stop in (*decision.plan.stops, 4))
+            assert float(control.flops[index]) == run + heads * exit_outcomes.head_flops
     assert len({tuple(control.layers.tolist()) for control in controls}) > 1
-    again = left_at_random(found, decision, 0)
+    again = left_at_random(exit_outcomes, decision, 0)
     assert torch.equal(again.layers, controls[0].layers)
 
 
 def test_what_is_not_a_number_stays_to_the_end():
     adaptive, task = _adaptive(), _task()
-    found = outcomes(adaptive, task, task.test, _plan(adaptive))
-    found.logits[:, 3] = torch.nan
-    decision = decide(found, 0.0)
+    exit_outcomes = outcomes(adaptive, task, task.test, _plan(adaptive))
+    exit_outcomes.logits[:, 3] = torch.nan
+    decision = decide(exit_outcomes, 0.0)
     assert int(decision.layers[3]) == 4
     assert bool(decision.logits[3].isnan().all())
     assert decision.layers.tolist().count(2) == len(LENGTHS) - 1
@@ -203,13 +207,13 @@ def test_what_is_not_a_number_stays_to_the_end():
 
 def test_some_of_the_examples():
     adaptive, task = _adaptive(), _task()
-    found = outcomes(adaptive, task, task.test, _plan(adaptive))
+    exit_outcomes = outcomes(adaptive, task, task.test, _plan(adaptive))
     chosen = [7, 0, 3]
-    part, whole = decide(found.subset(chosen), 0.7), decide(found, 0.7)
+    part, whole = decide(exit_outcomes.subset(chosen), 0.7), decide(exit_outcomes, 0.7)
     assert torch.equal(part.layers, whole.layers[chosen])
     assert torch.equal(part.logits, whole.logits[chosen])
     assert torch.equal(part.flops, whole.flops[chosen])
-    assert torch.equal(found.subset(chosen).labels, task.test.labels[chosen])
+    assert torch.equal(exit_outcomes.subset(chosen).labels, task.test.labels[chosen])
 
 
 def test_the_score_is_the_tasks_metric():
@@ -223,7 +227,7 @@ def test_the_score_is_the_tasks_metric():
 def test_the_dense_models_arithmetic(family):
     """Against the counted arithmetic of transformers' model, but for the patches' projection."""
     adaptive, task = _adaptive(family), _task("bert" if family == "bert" else "vit")
-    found, model = dense_flops(adaptive, task.test), dense(family)
+    flops, model = dense_flops(adaptive, task.test), dense(family)
     counts = token_counts(adaptive, task.test)
     for index in (0, 1, 5):
         batch = task.collate([task.test[index]])
@@ -231,22 +235,24 @@ def test_the_dense_models_arithmetic(family):
         rows = adaptive.embed(**batch)[0]
         assert int(counts[index]) == len(rows)
         patches = 0 if family == "bert" else 2 * 4 * 16 * 3 * 4 * 4
-        assert float(found[index]) == model_flops(model, batch).total - patches
+        assert float(flops[index]) == model_flops(model, batch).total - patches
     decision = decide(outcomes(adaptive, task, task.test, full_plan(adaptive.encoder.sizes)))
-    assert torch.equal(decision.flops, found)
+    assert torch.equal(decision.flops, flops)
 
 
 def test_the_model_is_left_as_it_was():
     adaptive, task = _adaptive(), _task()
     adaptive.plan = _plan(adaptive, exits=(3,), threshold=0.8)
     before, modes = adaptive.plan, [module.training for module in adaptive.train().modules()]
-    found = outcomes(adaptive, task, task.test, _plan(adaptive))
+    exit_outcomes = outcomes(adaptive, task, task.test, _plan(adaptive))
     assert adaptive.plan == before
     assert [module.training for module in adaptive.modules()] == modes
-    assert isinstance(found, Outcomes)
+    assert isinstance(exit_outcomes, Outcomes)
     adaptive.eval()
     again = outcomes(adaptive, task, task.test, _plan(adaptive))
-    assert torch.equal(found.logits, again.logits), "nothing is dropped out while training pauses"
+    assert torch.equal(exit_outcomes.logits, again.logits), (
+        "nothing is dropped out while training pauses"
+    )
 
 
 def test_depths_and_plans_that_cannot_be_asked_for():
@@ -256,9 +262,9 @@ def test_depths_and_plans_that_cannot_be_asked_for():
         outcomes(adaptive, task, task.test, narrowed(sizes, 1.0, layers=2))
     with pytest.raises(UsageError, match="needs 5 heads"):
         outcomes(adaptive, task, task.test, replace(full_plan(sizes), heads=(5,) * 4))
-    found = outcomes(adaptive, task, task.test, full_plan(sizes))
+    exit_outcomes = outcomes(adaptive, task, task.test, full_plan(sizes))
     for layers in (2, 1, 5):
         with pytest.raises(UsageError, match=f"no exit head after layer {layers}; .* 3, 4"):
-            decide(found, layers=layers)
+            decide(exit_outcomes, layers=layers)
     with pytest.raises(UsageError, match="no exit head after layer 1"):
-        leave_at(found, found.plan, torch.ones(len(LENGTHS), dtype=torch.long))
+        leave_at(exit_outcomes, exit_outcomes.plan, torch.ones(len(LENGTHS), dtype=torch.long))

@@ -79,8 +79,8 @@ def test_trials_ring_the_choice():
     run = read()
     lines = lines_of(trials_plot(run))
     taken = next(t for t in trials(run) if t.labels["cost_share"] == chosen(run).value)
-    place = (pytest.approx(100 * taken.labels["cost_share"]), pytest.approx(taken.value))
-    assert sum(line == [place] for line in lines) == 2
+    point = (pytest.approx(100 * taken.labels["cost_share"]), pytest.approx(taken.value))
+    assert sum(line == [point] for line in lines) == 2
     assert sum(len(line) == 1 for line in lines) == len(trials(run)) + 1
 
 
@@ -109,5 +109,5 @@ def test_a_run_of_one_trial_and_no_interval_is_drawn():
         for r in slim_records(Story(until="choose"))
     ]
     only = next(r for r in records if r.name == "trial_speed")
-    kept = [r for r in records if r.name != "trial_speed" or r is only]
-    assert to_svg(trials_plot(read(kept)).draw, "x", narrow=False)
+    remaining = [r for r in records if r.name != "trial_speed" or r is only]
+    assert to_svg(trials_plot(read(remaining)).draw, "x", narrow=False)

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from sparing.slim.search.fine_tune import Attempt, Trained, attempts, boldest_alike
 
 from sparing.layers.plan import Plan, full_plan
 from sparing.slim.search import fine_tune as tuning
 from sparing.slim.search.choose import best_fixed, survey_plans
 from sparing.slim.search.exits import Outcomes, dense_flops
-from sparing.slim.search.fine_tune import Attempt, Trained, attempts, boldest_alike
 from sparing.slim.search.frontier import Point, Variant, best, contenders, points_of
 from sparing.slim.state import Form, State, Surveyed, read_state, write_state
 from sparing.slim.study import Options, steps_of
@@ -48,7 +48,7 @@ def test_a_fixed_plan_is_the_best_of_those_that_cost_nearly_as_much(most, depth)
 
 
 @pytest.mark.parametrize(
-    ("costs", "scores", "kept"),
+    ("costs", "scores", "expected"),
     [
         ((0.3, 0.4), (0.8, 0.9), (0.3, 0.4)),
         ((0.3, 0.4), (0.9, 0.8), (0.3, 0.4)),  # only a much cheaper one beats it
@@ -57,14 +57,14 @@ def test_a_fixed_plan_is_the_best_of_those_that_cost_nearly_as_much(most, depth)
         ((0.4, 0.45, 0.55), (0.9, 0.88, 0.87), (0.4,)),  # by one that is beaten itself
     ],
 )
-def test_contenders_are_what_no_plan_of_nearly_the_arithmetic_beats(costs, scores, kept):
+def test_contenders_are_what_no_plan_of_nearly_the_arithmetic_beats(costs, scores, expected):
     points = [
         Point("depth", Variant(1.0), DEEP, score, cost, 4.0)
         for cost, score in zip(costs, scores, strict=True)
     ]
-    found = contenders(points[::-1])
-    assert tuple(point.cost_share for point in found) == kept
-    assert [point for point in best(points) if point not in found] == []
+    strongest = contenders(points[::-1])
+    assert tuple(point.cost_share for point in strongest) == expected
+    assert [point for point in best(points) if point not in strongest] == []
 
 
 def test_a_shallow_plan_may_cost_what_its_exits_save():
@@ -76,14 +76,17 @@ def test_a_shallow_plan_may_cost_what_its_exits_save():
 
 
 def test_without_a_depth_to_leave_before_there_is_nothing_shallow():
-    assert [each.kind for each in attempts(surveyed(0.25))] == ["chosen"]
+    assert [attempt.kind for attempt in attempts(surveyed(0.25))] == ["chosen"]
     fixed = DEEP.shortened(3).without_choice
-    assert [each.kind for each in attempts(surveyed(0.65, fixed))] == ["chosen"]
+    assert [attempt.kind for attempt in attempts(surveyed(0.65, fixed))] == ["chosen"]
 
 
 def test_what_was_good_already_is_tried_last():
-    found = attempts(surveyed(0.65, fallback=Surveyed(DEEP, 0.9, 0.9)))
-    assert [(each.kind, each.share) for each in found[1:]] == [("chosen", 0.65), ("fallback", 0.9)]
+    tried = attempts(surveyed(0.65, fallback=Surveyed(DEEP, 0.9, 0.9)))
+    assert [(attempt.kind, attempt.share) for attempt in tried[1:]] == [
+        ("chosen", 0.65),
+        ("fallback", 0.9),
+    ]
 
 
 def test_the_threshold_is_the_boldest_that_answers_alike():
@@ -96,12 +99,12 @@ def test_the_threshold_is_the_boldest_that_answers_alike():
     whole = replace(plan, exits=(), threshold=1.0)
     flops = torch.ones(2, 5, dtype=torch.float64)
     labels = torch.tensor([1, 0, 0, 0, 0])
-    found = Outcomes(whole, (1, 2), torch.stack((early, late)), flops, 0, labels)
+    outcomes = Outcomes(whole, (1, 2), torch.stack((early, late)), flops, 0, labels)
     task = load_task("digits", patch_size=4)
-    points = points_of(task, Variant(1.0), found, 2.0)
+    points = points_of(task, Variant(1.0), outcomes, 2.0)
 
     def threshold(share, changed):
-        return boldest_alike(points, found, plan, share, changed).plan.threshold
+        return boldest_alike(points, outcomes, plan, share, changed).plan.threshold
 
     assert threshold(1.0, 0.0) == 0.6  # 0.5 lets the wrong one leave
     assert threshold(1.0, 0.2) == 0.5
@@ -184,8 +187,8 @@ def test_costs_are_shares_of_the_dense_model_also_where_heads_were_narrowed(tmp_
         training()
     ours = steps.models.adaptive()
     layers = len(ours.encoder.sizes)
-    found = [r for r in survey_plans(steps) if r.name == "frontier_score"]
-    whole = next(r for r in found if r.labels["kind"] == "depth" and r.labels["depth"] == layers)
+    records = [r for r in survey_plans(steps) if r.name == "frontier_score"]
+    whole = next(r for r in records if r.labels["kind"] == "depth" and r.labels["depth"] == layers)
     share = dense_flops(ours, steps.parts[0]).mean() / steps.dense_flops
     assert share < 0.9
     assert whole.labels["cost_share"] == pytest.approx(float(share))

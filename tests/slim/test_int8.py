@@ -8,6 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sparing.slim.int8 import (
+    ROUNDS,
+    UNTIMED,
+    Source,
+    Trial,
+    alike_trials,
+    best_trial,
+    with_times,
+)
 
 from sparing.core.errors import UsageError
 from sparing.core.rounding import rounded_up
@@ -18,15 +27,6 @@ from sparing.measure.inputs import InputTimes
 from sparing.measure.load import Load
 from sparing.slim import fixed_width, int8, models
 from sparing.slim import study as slim
-from sparing.slim.int8 import (
-    ROUNDS,
-    UNTIMED,
-    Source,
-    Trial,
-    alike_trials,
-    best_trial,
-    with_times,
-)
 from sparing.slim.search.resampling import good_enough
 
 SMALL = slim.Options(
@@ -81,12 +81,12 @@ def test_the_fastest_good_one_is_taken_and_of_equally_fast_ones_the_best():
 
 def test_within_noise_the_score_decides_and_two_runs_keep_the_same_form():
     # forms that take the same time, whatever a noisy clock says of them
-    kept = {chosen(1.0, "fast", "near", "bad", seed=seed) for seed in range(20)}
-    assert kept == {"near"}
+    winners = {chosen(1.0, "fast", "near", "bad", seed=seed) for seed in range(20)}
+    assert winners == {"near"}
     gains = {
         max(
             with_times([trial("fast", 0.89), trial("near", 0.91)], timed(1.0, seed)),
-            key=lambda each: each.gain.value,
+            key=lambda candidate: candidate.gain.value,
         ).score
         for seed in range(20)
     }
@@ -102,12 +102,15 @@ def test_on_a_busy_machine_no_form_is_slower():
 
 
 def test_of_equal_scores_the_simplest_form_is_taken():
-    kept = Int8Settings("channel", None, ("0.a",)), Int8Settings("channel", None, ("0.a", "0.b"))
+    near_settings = (
+        Int8Settings("channel", None, ("0.a",)),
+        Int8Settings("channel", None, ("0.a", "0.b")),
+    )
     forms = [
         trial("near", 0.91, Int8Settings("tensor")),
         trial("near", 0.91, Int8Settings("channel")),
         trial("near", 0.91, Int8Settings("blocks")),
-        *(trial("near", 0.91, settings) for settings in kept),
+        *(trial("near", 0.91, settings) for settings in near_settings),
         trial("near", 0.91, Int8Settings("tensor"), trained=True),
     ]
     while forms:
@@ -128,8 +131,8 @@ def answers(count: int, lost: int, gained: int = 0) -> tuple[torch.Tensor, ...]:
 
 
 def test_one_lost_answer_of_few_is_no_reason_to_be_slow():
-    own, score, good = good_enough("accuracy", *answers(204, lost=1), floor=0.999)
-    assert (own, score) == (1.0, pytest.approx(203 / 204))
+    dense_score, score, good = good_enough("accuracy", *answers(204, lost=1), floor=0.999)
+    assert (dense_score, score) == (1.0, pytest.approx(203 / 204))
     assert good
     assert not good_enough("accuracy", *answers(204, lost=6), floor=0.999)[2]
 

@@ -20,8 +20,8 @@ from tests.slim.records import goals, slim_config, slim_records
 SPEEDS = ((2.9, 3.1), (1.4, 1.6), (2.0, 2.2))
 
 
-def results(*found):
-    return Run(slim_config(), [*slim_records(), *found], goals(), [])
+def results(*extra):
+    return Run(slim_config(), [*slim_records(), *extra], goals(), [])
 
 
 def front():
@@ -44,11 +44,11 @@ def test_before_anything_was_measured_nothing_is_drawn():
 
 
 def test_the_slowest_comes_first_and_the_served_one_is_among_them():
-    found = measured(results(*front()))
-    values = [speed.value for speed, _ in found]
+    pairs = measured(results(*front()))
+    values = [speed.value for speed, _ in pairs]
     assert values == sorted(values)
-    assert [speed.name for speed, _ in found].count("speed_up") == 1
-    assert len(found) == len(SPEEDS) + 1
+    assert [speed.name for speed, _ in pairs].count("speed_up") == 1
+    assert len(pairs) == len(SPEEDS) + 1
 
 
 def test_every_plan_is_a_row_with_both_intervals():
@@ -87,12 +87,12 @@ def test_the_figure_holds_every_plan_and_dense(narrow):
 def test_plans_far_below_stand_in_the_table_alone():
     made = front()
     far = replace(made[2], value=-0.3, interval=(-0.32, -0.28))
-    found = results(*made[:2], far, *made[3:])
-    assert "Not shown: 1 plan far below" in measured_plot(found).description
-    axes = measured_plot(found).draw(LIGHT, False).axes[0]
+    run = results(*made[:2], far, *made[3:])
+    assert "Not shown: 1 plan far below" in measured_plot(run).description
+    axes = measured_plot(run).draw(LIGHT, False).axes[0]
     assert axes.get_ylim()[0] > -10
     assert len(axes.collections) == 2 * len(SPEEDS)
-    assert len(measured_block(found)[0].rows) == len(SPEEDS)
+    assert len(measured_block(run)[0].rows) == len(SPEEDS)
 
 
 def test_page_and_markdown_show_it():

@@ -43,16 +43,16 @@ def ours(model):
 @pytest.fixture
 def called(monkeypatch):
     """What fresh processes would be asked; each form is called here instead."""
-    found = []
+    calls = []
 
     def peak(target, arguments, *, threads):
         assert target == "sparing.slim.memory:call_of"
         output = memory.call_of(**arguments)()
-        found.append((arguments["engine"], output))
-        return PeakMemory(100 + len(found), "measured", "cpu", "pretended")
+        calls.append((arguments["engine"], output))
+        return PeakMemory(100 + len(calls), "measured", "cpu", "pretended")
 
     monkeypatch.setattr(memory, "peak_memory", peak)
-    return found
+    return calls
 
 
 def answers(model, plan=None):

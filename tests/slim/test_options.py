@@ -24,7 +24,8 @@ def test_training_inputs_have_so_many_tokens_at_most(expressions, most):
     tokens = sum(fewer.train.lengths)
     assert len(fewer.train) == 1 or tokens <= most
     assert most == 1 or tokens > most - max(expressions.train.lengths)
-    assert f"train: {len(fewer.train)} of 60 examples, drawn, {most} tokens at most" in fewer.notes
+    used = f"{len(fewer.train)} of 60 examples"
+    assert f"train: {used}, sampled, {most} tokens at most" in fewer.notes
 
 
 def test_other_splits_stay_as_they_are(expressions):

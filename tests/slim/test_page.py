@@ -40,14 +40,14 @@ def rendered(story=None, failed=None, decided=None, **changes):
 
 def text_of(page):
     class Text(html.parser.HTMLParser):
-        found = ""
+        text = ""
 
         def handle_data(self, data):
-            self.found += data
+            self.text += data
 
     parser = Text()
     parser.feed(page)
-    return " ".join(parser.found.split())
+    return " ".join(parser.text.split())
 
 
 @pytest.fixture(scope="module")
@@ -165,12 +165,12 @@ def test_layers_tell_what_is_kept_and_who_leaves():
 
 
 @pytest.mark.parametrize(
-    ("threshold", "told"),
+    ("threshold", "sentence"),
     [(0.5, "All inputs but exact ties exit"), (0.51, "An input exits")],
 )
-def test_a_threshold_that_holds_nobody_is_told_as_a_depth(threshold, told):
+def test_a_threshold_that_holds_nobody_is_told_as_a_depth(threshold, sentence):
     plan = Plan((2, 2, 2), (4, 4, 4), exits=(1, 2), threshold=threshold)
-    assert exit_sentence(plan, 2).startswith(f"{told} after layer 1")
+    assert exit_sentence(plan, 2).startswith(f"{sentence} after layer 1")
 
 
 def test_without_exit_rates_their_columns_are_left_out():
@@ -212,15 +212,15 @@ def test_notices_tell_a_missing_engine_and_a_part_of_the_test():
 
 def test_hostile_texts_stay_texts():
     evil = HOSTILE[3]
-    found = slim_records(Story(until="int8"))
+    records = slim_records(Story(until="int8"))
     relabel = {"onnxruntime": evil, "dense int8": f"dense {HOSTILE[1]}", "scales per tensor": evil}
-    found = [
+    records = [
         dataclasses.replace(r, labels={k: relabel.get(v, v) for k, v in r.labels.items()})
-        for r in found
+        for r in records
     ]
     task = {**slim_config()["task"], "name": evil, "metric": evil, "notes": [evil]}
     config = slim_config(name=evil, task=task, model={"name": evil}, command=f"{evil}`````")
-    made = build(Run(config, found, goals(), [{"cell": evil, "error": evil}]))
+    made = build(Run(config, records, goals(), [{"cell": evil, "error": evil}]))
     page, twin = made.html, made.markdown
     assert "<iframe" not in page
     assert "<script" not in page
@@ -303,8 +303,8 @@ def test_a_busy_machine_goes_first_and_its_speeds_are_not_decided():
     decided[0] |= {"met": "undecided", "note": f"not decided: the machine was busy ({BUSY})"}
     load = make.record("machine_load", 0.4, "share", disturbance=BUSY)
     cells = {record.cell for record in slim_records() if record.name == "speed_up"}
-    found = slim_records() + [dataclasses.replace(load, cell=cell) for cell in sorted(cells)]
-    results = Run(slim_config(), found, decided, [])
+    records = slim_records() + [dataclasses.replace(load, cell=cell) for cell in sorted(cells)]
+    results = Run(slim_config(), records, decided, [])
     verdict = decide(results)
     assert verdict.lead == "No verdict on speed"
     assert BUSY in verdict.because
@@ -313,7 +313,7 @@ def test_a_busy_machine_goes_first_and_its_speeds_are_not_decided():
     assert not re.search("faster|slower|reached", said)
     speeds = [row.cells["speed"].text for row in form_rows(results)]
     assert not any(text.endswith(("faster", "slower")) for text in speeds)
-    made = build(Run(slim_config(), found, decided, []))
+    made = build(Run(slim_config(), records, decided, []))
     page, twin = made.html, made.markdown
     notices = [line for line in twin.splitlines() if line.startswith("> ")]
     assert notices[0].startswith(f"> The machine was busy during {len(cells)} measurements")

@@ -70,8 +70,8 @@ FALLBACK = form("fallback", 0.9, 0.7, good=False, folder="fixed-width-2")
     ],
 )
 def test_what_is_served_without_a_control(state, kind):
-    found = served(state)
-    assert (None if found is None else found.kind) == kind
+    form = served(state)
+    assert (None if form is None else form.kind) == kind
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_what_is_served_without_a_control(state, kind):
 )
 def test_the_control_is_served_where_it_is_better(ours, control, kind):
     state = State(chosen=CHOSEN, fine_tunes=True, fine_tuned=(ours,), alone=(control,))
-    found = served(state)
-    assert (found.kind, found.good) == (kind, ours.good or control.good)
+    form = served(state)
+    assert (form.kind, form.good) == (kind, ours.good or control.good)
 
 
 def test_only_the_last_of_several_attempts_counts():
@@ -111,8 +111,8 @@ def test_the_calibrated_threshold_is_served_and_nothing_else_changes(fine_tuned)
 
 def test_a_plan_that_is_good_or_not_before_any_training_says_so():
     for good in (True, False):
-        found = served(State(chosen=replace(CHOSEN, good=good)))
-        assert (found.good, found.allowed_share, found.folder) == (good, 0.4, "adaptive")
+        form = served(State(chosen=replace(CHOSEN, good=good)))
+        assert (form.good, form.allowed_share, form.folder) == (good, 0.4, "adaptive")
 
 
 def plan_of(record):
@@ -173,11 +173,11 @@ def test_committed_runs_served_what_the_rule_says(folder):
 
 
 def test_the_committed_runs_are_many_and_of_every_kind():
-    found = [Committed(folder) for folder in RUNS]
-    assert (len(found), len(MARKED)) >= (25, 10)
-    kinds = {served(run.state).kind for run in found}
+    runs = [Committed(folder) for folder in RUNS]
+    assert (len(runs), len(MARKED)) >= (25, 10)
+    kinds = {served(run.state).kind for run in runs}
     assert kinds == {"adaptive", "shallow", "chosen", "fallback", "alone"}
-    last = [served(run.state) for run in found if run.state.fine_tunes]
+    last = [served(run.state) for run in runs if run.state.fine_tunes]
     assert {form.good for form in last} == {True, False}
 
 

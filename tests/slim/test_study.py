@@ -11,6 +11,7 @@ import pytest
 import torch
 from huggingface_hub.repocard import metadata_load
 from safetensors.torch import load_file
+from sparing.slim.search.fine_tune import attempts
 
 import sparing
 from sparing.core.errors import UsageError
@@ -24,7 +25,6 @@ from sparing.slim import models as slim_models
 from sparing.slim import study as slim
 from sparing.slim.engines import Engines
 from sparing.slim.options import LONG_SHARES
-from sparing.slim.search.fine_tune import attempts
 from sparing.slim.state import State, read_state, served, write_state
 from sparing.train import evaluate
 
@@ -55,15 +55,15 @@ def without_onnx():
 
 
 @pytest.fixture(scope="module")
-def told():
+def progress():
     """What the run tells while it is at work."""
     return []
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory, told):
+def done(tmp_path_factory, progress):
     def tell(fraction, text):
-        told.append((fraction, text))
+        progress.append((fraction, text))
 
     return find_study("slim").run(SMALL, tmp_path_factory.mktemp("slim") / "run", on_progress=tell)
 
@@ -97,9 +97,9 @@ def test_every_step_ends(done):
         }
 
 
-def test_its_progress_names_every_training_and_never_goes_back(done, told):
-    assert [fraction for fraction, _ in told] == sorted(fraction for fraction, _ in told)
-    named = {text.partition(":")[0] for _, text in told if ":" in text}
+def test_its_progress_names_every_training_and_never_goes_back(done, progress):
+    assert [fraction for fraction, _ in progress] == sorted(fraction for fraction, _ in progress)
+    named = {text.partition(":")[0] for _, text in progress if ":" in text}
     assert named >= {"dense", "distil", "fixed-width"}
 
 
@@ -172,10 +172,10 @@ def test_a_plan_of_fixed_width_is_served_at_its_final_widths(done):
 def test_attempts_end_with_the_first_that_is_good(done):
     *tried, alone = of_name(done, "attempted_plan")
     assert alone.labels["attempt"] == "alone"
-    assert [each.labels["good"] for each in tried[:-1]] == [False] * (len(tried) - 1)
+    assert [record.labels["good"] for record in tried[:-1]] == [False] * (len(tried) - 1)
     assert len(of_name(done, "train_time_s", arm="slim fixed-width")) == len(tried)
     kinds = [attempt.kind for attempt in attempts(read_state(done.folder))]
-    assert [each.labels["attempt"] for each in tried] == kinds[: len(tried)]
+    assert [record.labels["attempt"] for record in tried] == kinds[: len(tried)]
     assert tried[-1].labels["good"] or len(tried) == len(kinds)
 
 
@@ -222,12 +222,12 @@ def test_plans_of_the_front_are_measured_on_test_inputs(done):
 
 
 def test_answers_to_the_whole_test_split_are_kept(done):
-    found = load_file(done.folder / "answers.safetensors")
+    answers = load_file(done.folder / "answers.safetensors")
     task, _ = slim.load_for("digits", {"patch_size": 4}, "", None)
-    assert set(found) == {"dense", "slim", "static", "labels"}
-    assert found["slim"].shape == (len(task.test), 10)
+    assert set(answers) == {"dense", "slim", "static", "labels"}
+    assert answers["slim"].shape == (len(task.test), 10)
     for arm in ("dense", "slim", "static"):
-        right = (found[arm].argmax(-1) == found["labels"]).double().mean()
+        right = (answers[arm].argmax(-1) == answers["labels"]).double().mean()
         assert of_name(done, "whole_score", arm=arm)[0].value == pytest.approx(float(right))
     gap = of_name(done, "whole_difference", arm="slim")[0]
     assert gap.count == len(task.test)
@@ -289,9 +289,9 @@ def test_a_run_begun_anew_forgets_its_state(done, tmp_path):
 def test_a_finished_run_keeps_no_engines(done, tmp_path):
     assert not (done.folder / "engines").exists()
     folder, elsewhere = tmp_path / "engines", tmp_path / "elsewhere"
-    for place in (folder / "dense", folder / "trial-0", elsewhere):
-        place.mkdir(parents=True)
-        (place / "segment-0.onnx").touch()
+    for directory in (folder / "dense", folder / "trial-0", elsewhere):
+        directory.mkdir(parents=True)
+        (directory / "segment-0.onnx").touch()
     (folder / "trial-0" / "mine.txt").touch()
     (folder / "link").symlink_to(elsewhere)
     task, _ = slim.load_for("digits", {"patch_size": 4}, "", None)
@@ -330,14 +330,14 @@ def test_an_outcome_says_where_the_model_lies(done):
 
 
 def test_goals_are_decided_by_their_intervals(done):
-    speed, kept = done.goals
+    speed, score_share = done.goals
     assert speed.met in (True, False, "undecided")
-    assert kept.value == pytest.approx(kept_by_hand(done), abs=1e-9)
+    assert score_share.value == pytest.approx(kept_by_hand(done), abs=1e-9)
 
 
 def kept_by_hand(result):
-    found = load_file(result.folder / "answers.safetensors")
-    right = {a: (found[a].argmax(-1) == found["labels"]).sum() for a in ("slim", "dense")}
+    answers = load_file(result.folder / "answers.safetensors")
+    right = {a: (answers[a].argmax(-1) == answers["labels"]).sum() for a in ("slim", "dense")}
     return int(right["slim"]) / int(right["dense"])
 
 
@@ -469,18 +469,18 @@ def test_the_baseline_is_the_better_one_where_plans_are_chosen(
     task, _ = slim.load_for("digits", {"patch_size": 4}, "", None)
     source = str(done.folder / "models" / "dense")
     models = slim.steps_of(replace(SMALL, model=source, choose_on="test"), task, tmp_path).models
-    dense, longer, asked = models.dense(), models.dense(), []
+    dense, longer, evaluations = models.dense(), models.dense(), []
     monkeypatch.setattr(type(models), "dense", lambda self: dense)
     monkeypatch.setattr(type(models), "_longer", lambda self: longer)
 
     def evaluated(model, task, split):
-        asked.append((split, len(task.validation)))
+        evaluations.append((split, len(task.validation)))
         return SimpleNamespace(score=float((model is longer) == longer_is_better))
 
     monkeypatch.setattr(slim_models, "evaluate", evaluated)
     assert models.baseline() is dense
-    assert asked == []
+    assert evaluations == []
     shutil.copytree(source, tmp_path / "models" / "dense-continued")
     assert models.baseline() is models.baseline()
     assert models.baseline() is (longer if longer_is_better else dense)
-    assert asked == [("validation", (len(task.test) + 1) // 2)] * 2
+    assert evaluations == [("validation", (len(task.test) + 1) // 2)] * 2

@@ -15,7 +15,7 @@ from tests.tasks.tokenizers import save_bert, save_tokenizer
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def workspace(tmp_path_factory):
     """A fine-tuned BERT of a few characters, its task, and a file of more texts."""
     root = tmp_path_factory.mktemp("texts")
     tokenizer = BertTokenizer.from_pretrained(save_tokenizer(root / "model"))
@@ -29,23 +29,27 @@ def place(tmp_path_factory):
     return root
 
 
-def options(place, **more):
-    given = {"model": str(place / "model"), "task": str(place / "task"), "fixed_width_epochs": 1}
-    return slim.Options(**given, unlabelled=(str(place / "more.txt"),), **more)
+def options(workspace, **more):
+    given = {
+        "model": str(workspace / "model"),
+        "task": str(workspace / "task"),
+        "fixed_width_epochs": 1,
+    }
+    return slim.Options(**given, unlabelled=(str(workspace / "more.txt"),), **more)
 
 
-def steps(place, **more):
-    wanted = options(place, **more)
-    task, _ = slim.load_for(wanted.task, wanted.task_options, wanted.model, None)
-    return task, slim.steps_of(wanted, task, place / "run")
+def steps(workspace, **more):
+    slim_options = options(workspace, **more)
+    task, _ = slim.load_for(slim_options.task, slim_options.task_options, slim_options.model, None)
+    return task, slim.steps_of(slim_options, task, workspace / "run")
 
 
-def test_they_are_drawn_and_what_is_held_out_is_not_among_them(place):
-    task, found = steps(place)
-    taught = found.models.taught
+def test_they_are_drawn_and_what_is_held_out_is_not_among_them(workspace):
+    task, run_steps = steps(workspace)
+    taught = run_steps.models.taught
     assert len(taught.train) == len(task.train) + 9
     assert "1 that share" in taught.notes[-1]
-    few = steps(place, unlabelled_examples=4)[1].models.taught
+    few = steps(workspace, unlabelled_examples=4)[1].models.taught
     assert len(task.train) + 3 <= len(few.train) <= len(task.train) + 4
 
 
@@ -61,9 +65,9 @@ def look(_model, task, *_args, **_options):
     ("name", "extra"),
     [("train_adaptive", 9), ("train_static", 9), ("train_slim", 9), ("continue_dense", 0)],
 )
-def test_ours_is_distilled_on_them_and_the_baseline_is_not(place, monkeypatch, name, extra):
-    task, found = steps(place)
-    models = found.models
+def test_ours_is_distilled_on_them_and_the_baseline_is_not(workspace, monkeypatch, name, extra):
+    task, run_steps = steps(workspace)
+    models = run_steps.models
     monkeypatch.setattr(slim_models, "train", look)
     monkeypatch.setattr(fixed_width, "train", look)
     model = models.ordered(models.dense())
@@ -72,7 +76,7 @@ def test_ours_is_distilled_on_them_and_the_baseline_is_not(place, monkeypatch, n
         "train_adaptive": lambda: models.train_adaptive(),
         "train_static": lambda: models.train_static(model.plan, "static"),
         "train_slim": lambda: fixed_width.train_slim(
-            models, model, model.plan, place / "fixed-width", 1, rounded=False
+            models, model, model.plan, workspace / "fixed-width", 1, rounded=False
         ),
         "continue_dense": lambda: models.continue_dense(),
     }
@@ -83,10 +87,10 @@ def test_ours_is_distilled_on_them_and_the_baseline_is_not(place, monkeypatch, n
     assert int((labels == UNLABELLED).sum()) == extra
 
 
-def test_what_names_no_texts_ends_the_run_before_it_begins(place, tmp_path):
-    wanted = slim.replace(options(place), unlabelled=("sst3",))
+def test_what_names_no_texts_ends_the_run_before_it_begins(workspace, tmp_path):
+    slim_options = slim.replace(options(workspace), unlabelled=("sst3",))
     with pytest.raises(UsageError, match="unknown task 'sst3'"):
-        find_study("slim").run(wanted, tmp_path / "run")
+        find_study("slim").run(slim_options, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     with pytest.raises(UsageError, match="unlabelled_examples"):
-        options(place, unlabelled_examples=-1)
+        options(workspace, unlabelled_examples=-1)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from sparing.slim.choices import choices, kept_share, recommended
 
 from sparing.core.record import Record
 from sparing.experiment.records import RecordTable
-from sparing.slim.choices import choices, kept_share, recommended
 from sparing.slim.page.use import use_blocks, verdict
 from tests.slim.records import Story
 from tests.slim.test_page import read
@@ -16,11 +16,11 @@ DENSE_SCORE = 0.8
 
 def _form(arm, engine, speed, gap=None, cell="verify"):
     """A timed form, its difference to dense with its 90 % interval."""
-    place = {"arm": arm, "engine": engine, "batch": 1}
-    made = [Record("latency_ms", 5.0, "ms", "measured", {**place, "of": "mean"}, cell=cell)]
+    labels = {"arm": arm, "engine": engine, "batch": 1}
+    made = [Record("latency_ms", 5.0, "ms", "measured", {**labels, "of": "mean"}, cell=cell)]
     if speed is not None:
         ends = (0.98 * speed, 1.02 * speed)
-        made.append(Record("speed_up", speed, "ratio", "measured", place, ends, cell=cell))
+        made.append(Record("speed_up", speed, "ratio", "measured", labels, ends, cell=cell))
     if gap is not None:
         scored = {"arm": arm, "primary": True}
         value, interval = gap

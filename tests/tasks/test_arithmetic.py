@@ -23,64 +23,68 @@ from sparing.tasks.shared.published import DIGESTS, corrected, digest, published
 
 
 def test_the_published_sets_are_drawn_to_the_letter():
-    found = published()
+    sets = published()
     sizes = {"train": 1907, "validation": 636, "in": 1457, "out": 2048, "long": 700}
-    assert {name: len(each) for name, each in found.items()} == sizes
-    assert {name: digest(each) for name, each in found.items()} == DIGESTS
+    assert {name: len(rows) for name, rows in sets.items()} == sizes
+    assert {name: digest(rows) for name, rows in sets.items()} == DIGESTS
 
 
 def test_what_is_known_of_the_published_sets_holds():
-    found = published()
-    inside = {each.text for name in ("train", "validation", "in") for each in found[name]}
+    sets = published()
+    inside = {example.text for name in ("train", "validation", "in") for example in sets[name]}
     assert len(inside) == 4000
-    assert sum(sum(map(abs, each.operands)) == 22 for each in found["out"]) == 192
-    seen = sum(-5 in each.operands for each in found["out"]) / 2048
-    assert seen == pytest.approx(0.33, abs=0.005)
-    assert [len(each.operands) for each in found["long"][200:300]] == [4] * 100
+    assert sum(sum(map(abs, example.operands)) == 22 for example in sets["out"]) == 192
+    share = sum(-5 in example.operands for example in sets["out"]) / 2048
+    assert share == pytest.approx(0.33, abs=0.005)
+    assert [len(example.operands) for example in sets["long"][200:300]] == [4] * 100
 
 
 def test_the_corrected_sets_share_nothing():
-    found = corrected()
-    texts = {name: {each.text for each in of} for name, of in found.items()}
+    sets = corrected()
+    texts = {name: {example.text for example in examples} for name, examples in sets.items()}
     for one, other in itertools.combinations(texts, 2):
         assert not texts[one] & texts[other], (one, other)
-    assert all(len(texts[name]) == len(of) for name, of in found.items())
-    trained = {operand for each in found["train"] for operand in each.operands}
+    assert all(len(texts[name]) == len(examples) for name, examples in sets.items())
+    trained = {operand for example in sets["train"] for operand in example.operands}
     for name in ("out", "out+long"):
-        assert not trained & {operand for each in found[name] for operand in each.operands}
-    assert {len(each.operands) for each in found["long"]} == {4, 5, 6, 7, 8}
-    assert len(found["out"]) == 9**3 * 4
+        assert not trained & {operand for example in sets[name] for operand in example.operands}
+    assert {len(example.operands) for example in sets["long"]} == {4, 5, 6, 7, 8}
+    assert len(sets["out"]) == 9**3 * 4
 
 
 def test_predicting_zero_gives_the_known_errors():
-    found = published()
-    mean = {name: value_scores(of, [0.0] * len(of)).mean for name, of in found.items()}
+    sets = published()
+    mean = {
+        name: value_scores(examples, [0.0] * len(examples)).mean for name, examples in sets.items()
+    }
     assert mean["in"] == pytest.approx(4.02, abs=0.005)
     assert mean["out"] == pytest.approx(9.75, abs=0.005)
     assert mean["long"] == pytest.approx(5.76, abs=0.005)
 
 
 def test_two_shared_weights_solve_every_published_set():
-    found = published()
+    sets = published()
 
-    def parts(of):
+    def parts(examples):
         rows = [
             (
-                sum(each.operands),
+                sum(example.operands),
                 sum(
                     (operator == "+") * operand
-                    for operator, operand in zip(("+", *each.operators), each.operands, strict=True)
+                    for operator, operand in zip(
+                        ("+", *example.operators), example.operands, strict=True
+                    )
                 ),
             )
-            for each in of
+            for example in examples
         ]
         return torch.tensor(rows, dtype=torch.float64)
 
-    values = torch.tensor([[each.value] for each in found["train"]], dtype=torch.float64)
-    weights = torch.linalg.lstsq(parts(found["train"]), values).solution
+    values = torch.tensor([[example.value] for example in sets["train"]], dtype=torch.float64)
+    weights = torch.linalg.lstsq(parts(sets["train"]), values).solution
     assert weights.flatten().tolist() == pytest.approx([-1, 2])
-    for of in found.values():
-        assert value_scores(of, (parts(of) @ weights).flatten().tolist()).exact == 1
+    for examples in sets.values():
+        assert value_scores(examples, (parts(examples) @ weights).flatten().tolist()).exact == 1
 
 
 @pytest.mark.parametrize(
@@ -129,9 +133,9 @@ def test_values_are_pythons_own():
     ],
 )
 def test_mistakes_are_named_with_their_place(text, message):
-    with pytest.raises(UsageError, match=message) as told:
+    with pytest.raises(UsageError, match=message) as error:
         evaluate(text)
-    assert len(str(told.value)) < 160
+    assert len(str(error.value)) < 160
 
 
 def test_brackets_are_refused_where_a_sum_is_due():
@@ -143,27 +147,27 @@ def test_brackets_are_refused_where_a_sum_is_due():
 
 def test_draws_differ_and_keep_out_of_what_is_excluded():
     first = draw_many(200, (2, 4), 3, seed=1)
-    assert len({each.text for each in first}) == 200
+    assert len({example.text for example in first}) == 200
     assert draw_many(200, (2, 4), 3, seed=1) == first
-    other = draw_many(200, (2, 4), 3, seed=2, excluded={each.text for each in first})
-    assert not {each.text for each in first} & {each.text for each in other}
+    other = draw_many(200, (2, 4), 3, seed=2, excluded={example.text for example in first})
+    assert not {example.text for example in first} & {example.text for example in other}
     exact = draw_many(50, (3, 3), 4, seed=1, exact_digits=True)
-    assert {len(str(abs(n))) for each in exact for n in each.operands} == {4}
+    assert {len(str(abs(n))) for example in exact for n in example.operands} == {4}
     with pytest.raises(UsageError, match="there are too few different expressions for 900"):
         draw_many(900, (2, 2), 1, seed=0, operators="+", exact_digits=True)
 
 
 def test_errors_by_hand():
     sums = [parse("1 + 1"), parse("2 - 5"), parse("4 - 4"), parse("1 + 2 + 3")]
-    found = value_scores(sums, [2.4, -4.0, None, math.inf])
-    assert (found.exact, found.missing, found.worst) == (0.25, 2, 1.0)
-    assert found.mean == pytest.approx(0.7)
-    assert found.relative == pytest.approx((0.2 + 1 / 3) / 2)
+    scores = value_scores(sums, [2.4, -4.0, None, math.inf])
+    assert (scores.exact, scores.missing, scores.worst) == (0.25, 2, 1.0)
+    assert scores.mean == pytest.approx(0.7)
+    assert scores.relative == pytest.approx((0.2 + 1 / 3) / 2)
     assert value_scores(sums[2:3], [0.5]).exact == 0
     nothing = value_scores(sums, [None] * 4)
     assert (nothing.mean, nothing.exact, nothing.missing) == (None, 0, 4)
     split = by_operands(sums, [2.0, -3.0, 0.0, 5.0])
-    assert {count: each.exact for count, each in split.items()} == {2: 1.0, 3: 0.0}
+    assert {count: scores.exact for count, scores in split.items()} == {2: 1.0, 3: 0.0}
     with pytest.raises(UsageError, match="3 predictions for 4 expressions"):
         value_scores(sums, [1.0] * 3)
 
@@ -179,13 +183,15 @@ def test_the_bounded_score_is_fifty_at_the_baseline_and_a_hundred_at_the_truth()
 
 def test_the_published_score_is_one_at_the_baseline_and_infinite_at_the_truth():
     sets = published()
-    wrong = {name: [each.value + 0.5 for each in of] for name, of in sets.items()}
+    wrong = {name: [example.value + 0.5 for example in examples] for name, examples in sets.items()}
     relative = value_scores(sets["out"], wrong["out"]).relative
     baseline = {"in": 0.5, "out": 0.5, "long": 0.5, "relative": relative}
     assert legacy_score(sets, wrong, baseline) == pytest.approx(1)
-    half = {name: [each.value + 0.25 for each in of] for name, of in sets.items()}
+    half = {name: [example.value + 0.25 for example in examples] for name, examples in sets.items()}
     assert legacy_score(sets, half, baseline) == pytest.approx(4)
-    truth = {name: [float(each.value) for each in of] for name, of in sets.items()}
+    truth = {
+        name: [float(example.value) for example in examples] for name, examples in sets.items()
+    }
     assert legacy_score(sets, truth, baseline) == math.inf
     with pytest.raises(UsageError, match="predictions of in are not all finite"):
         legacy_score(sets, {**truth, "in": [math.nan] * len(truth["in"])}, baseline)
@@ -194,8 +200,8 @@ def test_the_published_score_is_one_at_the_baseline_and_infinite_at_the_truth():
 def test_the_faulty_published_long_error_calls_the_truth_wrong():
     """What the published code first computed: answers in range taken for those of long sums."""
     sets = published()
-    inside = [each.value for each in sets["in"]]
-    long = [each.value for each in sets["long"]]
+    inside = [example.value for example in sets["in"]]
+    long = [example.value for example in sets["long"]]
     wrong_array = sum(abs(y) - p for y, p in zip(long, inside, strict=False)) / len(long)
     wrong_size = sum(abs(y) - y for y in long) / len(long)
     assert wrong_size == pytest.approx(5.64, abs=0.01)
@@ -232,7 +238,7 @@ def test_it_is_a_task_of_characters_with_further_tests():
     ("options", "message"),
     [
         ({"sets": "publishd"}, "did you mean 'published'"),
-        ({"sets": "drawn", "operators": "+/"}, r"some of \+ - \*, got '\+/'"),
+        ({"sets": "drawn", "operators": "+/"}, r"some of \+ - \*; got '\+/'"),
         ({"sets": "drawn", "operands": 1}, "operands must be at least 2"),
         ({"sets": "drawn", "digits": 9}, "not exact in float32"),
         ({"sets": "drawn", "digits": 400, "operators": "*"}, "not exact in float32"),

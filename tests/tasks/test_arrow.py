@@ -15,7 +15,7 @@ from sparing.tasks._frame import saved_data_set
 
 @pytest.fixture(params=["one", "splits"])
 def saved(request, tmp_path):
-    """A saved data set, and the folder that its file lies in."""
+    """A saved data set, and the folder of its file."""
     one = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]})
     one = one.cast_column("label", datasets.ClassLabel(names=["no", "yes"]))
     if request.param == "one":
@@ -25,8 +25,8 @@ def saved(request, tmp_path):
     return tmp_path / "saved", tmp_path / "saved" / "train"
 
 
-def rewrite(place, table, codec):
-    (file,) = place.glob("*.arrow")
+def rewrite(folder, table, codec):
+    (file,) = folder.glob("*.arrow")
     options = pa.ipc.IpcWriteOptions(compression=codec)
     with (
         pa.OSFile(str(file), "wb") as sink,
@@ -44,22 +44,22 @@ def test_what_save_to_disk_writes_is_read(saved):
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])
 @pytest.mark.parametrize("words", [False, True], ids=["plain", "dictionary"])
 def test_compressed_batches_are_refused_before_they_are_unpacked(saved, codec, words):
-    folder, place = saved
+    folder, dataset_dir = saved
     texts = pa.array(["x" * 1000] * 5000)
     table = pa.table({"text": texts.dictionary_encode() if words else texts})
-    file = rewrite(place, table, codec)
+    file = rewrite(dataset_dir, table, codec)
     with pytest.raises(DataError, match=f"{file} is compressed"):
         saved_data_set(folder)
-    rewrite(place, table, None)
+    rewrite(dataset_dir, table, None)
     require_plain_files(folder)
 
 
 @pytest.mark.parametrize("name", ["../other.arrow", "/etc/passwd", 3, None])
 def test_files_elsewhere_are_not_read(saved, name):
-    folder, place = saved
-    state = json.loads((place / "state.json").read_text())
+    folder, dataset_dir = saved
+    state = json.loads((dataset_dir / "state.json").read_text())
     state["_data_files"] = [{"filename": name}]
-    (place / "state.json").write_text(json.dumps(state))
+    (dataset_dir / "state.json").write_text(json.dumps(state))
     with pytest.raises(DataError, match="not one beside it"):
         saved_data_set(folder)
 
@@ -68,8 +68,8 @@ def test_files_elsewhere_are_not_read(saved, name):
     "damage", [b"", b"\xff\xff\xff\xff\x10\x00\x00\x00" + 16 * b"\xff", b"junk" * 50]
 )
 def test_damaged_files_are_named(saved, damage):
-    folder, place = saved
-    (file,) = place.glob("*.arrow")
+    folder, dataset_dir = saved
+    (file,) = dataset_dir.glob("*.arrow")
     file.write_bytes(damage)
     with pytest.raises(DataError, match=r"is damaged|cannot be read"):
         saved_data_set(folder)

@@ -23,10 +23,10 @@ TEXTS = [f"film {n} was long and its end {n} was {ENDS[n % 2]} all the same" for
 def reviews(tmp_path):
     for split in ("train", "test"):
         for number, text in enumerate(TEXTS):
-            place = tmp_path / "imdb" / "aclImdb" / split / ("pos" if number % 2 else "neg")
-            place.mkdir(parents=True, exist_ok=True)
+            review_dir = tmp_path / "imdb" / "aclImdb" / split / ("pos" if number % 2 else "neg")
+            review_dir.mkdir(parents=True, exist_ok=True)
             content = f"{split} {text}".encode() + (b" \xff\xfe" if number == 3 else b"")
-            (place / f"{number}_7.txt").write_bytes(content)
+            (review_dir / f"{number}_7.txt").write_bytes(content)
     return tmp_path
 
 
@@ -54,20 +54,20 @@ def test_bytes_are_encoded_as_one_by_one(count):
     texts += ["long " * 9, "\u20ac" * 20]
     pairs = [(one,) if count == 1 else (one, other) for one in texts for other in texts]
     for room in (5, 6, 9, 40, 1000):
-        found, types, cut = _bytes(Reading("bytes", max_tokens=room)).encode(
+        rows, types, cut = _bytes(Reading("bytes", max_tokens=room)).encode(
             [Row(pair, 0) for pair in pairs]
         )
         whole = [[[1, *(2 + byte for byte in _raw(text))] for text in pair] for pair in pairs]
-        wanted = [shortened(*each, *[[]] * (2 - count), room) for each in whole]
-        assert [row.tolist() for row in found] == [[*first, *second] for first, second in wanted]
-        assert {row.dtype for row in found} == {torch.int64}
-        assert cut == sum(sum(map(len, each)) > room for each in whole)
+        expected = [shortened(*pair, *[[]] * (2 - count), room) for pair in whole]
+        assert [row.tolist() for row in rows] == [[*first, *second] for first, second in expected]
+        assert {row.dtype for row in rows} == {torch.int64}
+        assert cut == sum(sum(map(len, pair)) > room for pair in whole)
         assert types is None
 
 
 def test_words_ask_for_utf8_or_leave_out_what_is_not(reviews):
-    wanted = r"2 reviews are not UTF-8 text: .*3_7\.txt.*skip_broken=True.*tokenizer='bytes'"
-    with pytest.raises(DataError, match=wanted):
+    message = r"2 reviews are not UTF-8 text: .*3_7\.txt.*skip_broken=True.*tokenizer='bytes'"
+    with pytest.raises(DataError, match=message):
         load_task("imdb", data=reviews)
     task = load_task("imdb", data=reviews, skip_broken=True)
     assert [len(split) for split in task.splits.values()] == [36, 3, 39]
@@ -78,17 +78,17 @@ def test_words_ask_for_utf8_or_leave_out_what_is_not(reviews):
 
 def test_halves_use_every_text_once_and_no_half_twice():
     rows = [Row((text,), 0) for text in TEXTS]
-    found = halves(rows, seed=0)
-    assert len(found) == len(rows)
-    assert sum(row.label for row in found) == len(rows) // 2
+    pairs = halves(rows, seed=0)
+    assert len(pairs) == len(rows)
+    assert sum(row.label for row in pairs) == len(rows) // 2
     whole = set(TEXTS)
-    for first, second in (row.texts for row in found if row.label):
+    for first, second in (row.texts for row in pairs if row.label):
         assert f"{first} {second}" in whole
-    for first, second in (row.texts for row in found if not row.label):
+    for first, second in (row.texts for row in pairs if not row.label):
         assert f"{first} {second}" not in whole
-    assert len({row.texts[0] for row in found}) == len({row.texts[1] for row in found}) == 40
-    assert found == halves(rows[::-1], seed=0)
-    assert found != halves(rows, seed=1)
+    assert len({row.texts[0] for row in pairs}) == len({row.texts[1] for row in pairs}) == 40
+    assert pairs == halves(rows[::-1], seed=0)
+    assert pairs != halves(rows, seed=1)
 
 
 def test_halves_are_cut_at_the_space_nearest_the_middle():
@@ -117,10 +117,10 @@ def test_pictures_as_sequences_of_grey_levels(tmp_path):
     np.savez(folder / "cifar10.npz", class_names=names, **arrays)
     task = load_task("cifar10", data=tmp_path, as_tokens=True)
     assert (task.kind, task.tokens, task.vocabulary) == ("tokens", 1025, 258)
-    wanted = (pixels[0] @ np.array([0.299, 0.587, 0.114])).flatten()
-    found = task.test.inputs[0]
-    assert found[0] == 1
-    assert np.abs(found[1:].numpy() - 2 - wanted).max() <= 1.01
+    expected = (pixels[0] @ np.array([0.299, 0.587, 0.114])).flatten()
+    sequence = task.test.inputs[0]
+    assert sequence[0] == 1
+    assert np.abs(sequence[1:].numpy() - 2 - expected).max() <= 1.01
     assert len(task.train) == 36
 
 

@@ -19,7 +19,7 @@ def _idx(*shape):
 
 def _write(folder, stem, count, packed=True):
     folder.mkdir(parents=True, exist_ok=True)
-    pixels = bytes((image * 7 + place) % 256 for image in range(count) for place in range(784))
+    pixels = bytes((image * 7 + pixel) % 256 for image in range(count) for pixel in range(784))
     labels = bytes(number % 10 for number in range(count))
     files = {
         f"{stem}-images-idx3-ubyte": _idx(count, 28, 28) + pixels,
@@ -75,7 +75,7 @@ def test_without_a_folder_the_error_says_what_to_put_where(monkeypatch, tmp_path
 
 
 def test_patches_must_tile(data):
-    with pytest.raises(UsageError, match="patch_size must divide 28, got 5"):
+    with pytest.raises(UsageError, match="patch_size must divide 28; got 5"):
         load_task("fashion-mnist", data=data, patch_size=5)
 
 

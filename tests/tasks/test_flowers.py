@@ -28,10 +28,10 @@ def _photo(red):
 
 def _layout(root, counts=(10,) * 5, above=""):
     for number, (kind, count) in enumerate(zip(LABELS, counts, strict=True)):
-        place = root / "flower_photos" / above / kind
-        place.mkdir(parents=True)
+        class_dir = root / "flower_photos" / above / kind
+        class_dir.mkdir(parents=True)
         for index in range(count):
-            (place / f"{index}.jpg").write_bytes(_photo(50 * number + 5 * index))
+            (class_dir / f"{index}.jpg").write_bytes(_photo(50 * number + 5 * index))
     (root / "flower_photos" / "LICENSE.txt").write_text("many authors")
     return root
 
@@ -97,7 +97,7 @@ def test_the_whole_set_goes_before_arrays_and_these_before_samples(tmp_path):
 
 def test_what_is_wrong_is_named(tmp_path, monkeypatch):
     _layout(tmp_path)
-    with pytest.raises(UsageError, match="patch_size must divide image_size, got 5 and 64"):
+    with pytest.raises(UsageError, match="patch_size must divide image_size; got 5 and 64"):
         load_task("flowers", data=tmp_path, patch_size=5)
     with pytest.raises(UsageError, match="no option 'size'"):
         load_task("flowers", data=tmp_path, size=5)

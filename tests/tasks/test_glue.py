@@ -156,14 +156,14 @@ def test_pairs_are_cut_at_the_longer_text_and_counted(tmp_path):
     assert ids.count(1) == 2
     assert len(set(ids[1:14])) == 1
     assert "test: 1 of 12 texts have more than 20 tokens and were cut" in task.notes
-    with pytest.raises(UsageError, match="max_tokens must be at least 5, got 4"):
+    with pytest.raises(UsageError, match="max_tokens must be at least 5; got 4"):
         load_task("rte", data=tmp_path, max_tokens=4)
 
 
 def test_a_tokenizers_token_types_reach_the_batch(tmp_path):
     glue_files.write(tmp_path, "rte")
-    place = save_tokenizer(tmp_path / "tokenizer")
-    task = load_task("rte", data=tmp_path, tokenizer=str(place), max_tokens=16)
+    tokenizer_dir = save_tokenizer(tmp_path / "tokenizer")
+    task = load_task("rte", data=tmp_path, tokenizer=str(tokenizer_dir), max_tokens=16)
     batch = task.collate([task.test[index] for index in (0, 10)])
     assert set(batch) == {"input_ids", "attention_mask", "token_type_ids", "labels"}
     assert batch["token_type_ids"].shape == batch["input_ids"].shape
@@ -182,20 +182,20 @@ def test_the_hubs_rows_serve_as_the_files_do(tmp_path, monkeypatch):
 
     glue_files.write(tmp_path, "stsb")
     texts = {word: [f"{word} film {i}" for i in range(60)] for word in ("train", "dev")}
-    others, scores = [f'so "it {i} goes' for i in range(60)], [0.0, 1.25, 3.5, 5.0] * 15
+    second_texts, scores = [f'so "it {i} goes' for i in range(60)], [0.0, 1.25, 3.5, 5.0] * 15
 
     def part(word, count):
-        columns = {"sentence1": texts[word], "sentence2": others, "label": scores}
+        columns = {"sentence1": texts[word], "sentence2": second_texts, "label": scores}
         return {name: column[:count] for name, column in columns.items()}
 
     hub = {"train": part("train", 60), "validation": part("dev", 12)}
     hub["test"] = {**part("dev", 12), "label": [-1.0] * 12}
     monkeypatch.delenv("SPARING_DATA", raising=False)
     monkeypatch.setattr(datasets, "load_dataset", lambda path, name: hub)
-    found, files = load_task("stsb"), load_task("stsb", data=tmp_path)
+    from_hub, files = load_task("stsb"), load_task("stsb", data=tmp_path)
     for split in ("train", "validation", "test"):
-        assert all(map(torch.equal, found.split(split).inputs, files.split(split).inputs))
-        assert torch.equal(found.split(split).labels, files.split(split).labels)
+        assert all(map(torch.equal, from_hub.split(split).inputs, files.split(split).inputs))
+        assert torch.equal(from_hub.split(split).labels, files.split(split).labels)
     with pytest.raises(DataError, match=r"has no labels; .*original_sts-test\.tsv beside"):
         load_task("stsb", test="labelled")
 

@@ -36,10 +36,10 @@ def _torn():
 def _folder(root, splits=("train", "val"), count=10):
     for split in splits:
         for number, name in enumerate(CLASSES):
-            place = root / split / name
-            place.mkdir(parents=True)
+            class_dir = root / split / name
+            class_dir.mkdir(parents=True)
             for index in range(count):
-                (place / f"{index}.png").write_bytes(_picture(number * 20 + index))
+                (class_dir / f"{index}.png").write_bytes(_picture(number * 20 + index))
     return root
 
 
@@ -67,7 +67,7 @@ def test_many_pictures_are_read_one_by_one(tmp_path, monkeypatch):
     monkeypatch.setattr("sparing.tasks._pictures.IN_MEMORY_BYTES", 100)
     task = load_task(str(root), image_size=8)
     assert isinstance(task.train.inputs, Pictures)
-    batches = [each.collate([each.train[3], each.train[9]]) for each in (whole, task)]
+    batches = [loaded.collate([loaded.train[3], loaded.train[9]]) for loaded in (whole, task)]
     assert torch.equal(batches[0]["pixel_values"], batches[1]["pixel_values"])
     part = task.train.subset([9, 3])
     assert isinstance(part.inputs, Pictures)
@@ -94,9 +94,9 @@ def test_pictures_of_all_modes_become_colour(mode, form):
 def test_the_middle_is_kept_and_the_shorter_side_fitted():
     pixels = torch.zeros(3, 10, 30, dtype=torch.uint8)
     pixels[:, :, 10:20] = 255
-    found = fitted(pixels, 5)
-    assert found.shape == (3, 5, 5)
-    assert found[:, :, 1:4].min() > 0.99
+    picture = fitted(pixels, 5)
+    assert picture.shape == (3, 5, 5)
+    assert picture[:, :, 1:4].min() > 0.99
     same = torch.randint(0, 256, (3, 6, 6), dtype=torch.uint8)
     assert torch.equal(fitted(same, 6), same.float() / 127.5 - 1)
     assert fitted(pixels[:, :, :10], 20).shape == (3, 20, 20)
@@ -120,7 +120,7 @@ def test_what_is_wrong_with_a_folder_is_named(tmp_path, spoil, message):
 
 
 def test_patches_must_tile(tmp_path):
-    with pytest.raises(UsageError, match="patch_size must divide image_size, got 5 and 64"):
+    with pytest.raises(UsageError, match="patch_size must divide image_size; got 5 and 64"):
         load_task(str(_folder(tmp_path)), patch_size=5)
     with pytest.raises(UsageError, match="give source"):
         load_task("image-folder")
@@ -134,11 +134,11 @@ def _rows(count):
 
 
 def test_cifar_10s_binary_version(tmp_path):
-    place = tmp_path / "cifar10" / "cifar-10-batches-bin"
-    place.mkdir(parents=True)
+    folder = tmp_path / "cifar10" / "cifar-10-batches-bin"
+    folder.mkdir(parents=True)
     for number in range(1, 6):
-        (place / f"data_batch_{number}.bin").write_bytes(_rows(20))
-    (place / "test_batch.bin").write_bytes(_rows(10))
+        (folder / f"data_batch_{number}.bin").write_bytes(_rows(20))
+    (folder / "test_batch.bin").write_bytes(_rows(10))
     task = load_task("cifar10", data=tmp_path)
     assert [len(split) for split in task.splits.values()] == [90, 10, 10]
     assert task.test.labels.tolist() == list(range(10))
@@ -147,34 +147,34 @@ def test_cifar_10s_binary_version(tmp_path):
     assert task.subset
     assert (task.chance, task.tokens, task.labels[3]) == (0.1, 65, "cat")
     with tarfile.open(tmp_path / "cifar-10-binary.tar.gz", "w:gz") as tar:
-        tar.add(place, "cifar-10-batches-bin")
-    for file in place.iterdir():
+        tar.add(folder, "cifar-10-batches-bin")
+    for file in folder.iterdir():
         file.unlink()
-    place.rmdir()
-    place.parent.rmdir()
+    folder.rmdir()
+    folder.parent.rmdir()
     packed = load_task("cifar10", data=tmp_path)
     assert torch.equal(packed.train.inputs, task.train.inputs)
     assert load_task("cifar10", data=tmp_path, image_size=64).train.inputs.shape[-1] == 64
 
 
 def test_cifar_10_damaged(tmp_path):
-    place = tmp_path / "cifar-10-batches-bin"
-    place.mkdir()
-    (place / "data_batch_1.bin").write_bytes(_rows(20)[:-1])
+    folder = tmp_path / "cifar-10-batches-bin"
+    folder.mkdir()
+    (folder / "data_batch_1.bin").write_bytes(_rows(20)[:-1])
     with pytest.raises(DataError, match="are not rows of 3073 bytes"):
         load_task("cifar10", data=tmp_path)
-    (place / "data_batch_1.bin").write_bytes(b"\x0b" + bytes(3072))
+    (folder / "data_batch_1.bin").write_bytes(b"\x0b" + bytes(3072))
     with pytest.raises(DataError, match="holds the label 11"):
         load_task("cifar10", data=tmp_path)
 
 
-def _cifar_100(place, *, names=100, train=b"", test=b""):
-    place.mkdir(parents=True)
+def _cifar_100(folder, *, names=100, train=b"", test=b""):
+    folder.mkdir(parents=True)
     rows = b"".join(bytes([n // 5, n]) + bytes([n]) * 1024 + bytes(2048) for n in range(100))
-    (place / "train.bin").write_bytes(train or rows * 2)
-    (place / "test.bin").write_bytes(test or rows)
+    (folder / "train.bin").write_bytes(train or rows * 2)
+    (folder / "test.bin").write_bytes(test or rows)
     listed = "\n".join(f"kind_{number}" for number in range(names))
-    (place / "fine_label_names.txt").write_text(f"{listed}\n")
+    (folder / "fine_label_names.txt").write_text(f"{listed}\n")
 
 
 def test_cifar_100s_binary_version_gives_the_fine_labels(tmp_path):
@@ -270,9 +270,9 @@ def _tiny():
 
 
 def test_tiny_imagenet_in_its_own_layout(tmp_path):
-    place = tmp_path / "tiny-imagenet"
-    place.mkdir()
-    with zipfile.ZipFile(place / "tiny-imagenet-200.zip", "w") as archive:
+    folder = tmp_path / "tiny-imagenet"
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "tiny-imagenet-200.zip", "w") as archive:
         for name, content in _tiny():
             archive.writestr(f"tiny-imagenet-200/{name}", content)
     task = load_task("tiny-imagenet", data=tmp_path, image_size=8, patch_size=4)
@@ -408,9 +408,9 @@ def test_tiny_imagenets_damaged_lists(tmp_path, name, content, message):
 
 def test_one_class_teaches_nothing(tmp_path):
     for split in ("train", "val"):
-        place = tmp_path / split / "cats"
-        place.mkdir(parents=True)
-        (place / "1.png").write_bytes(_picture())
+        class_dir = tmp_path / split / "cats"
+        class_dir.mkdir(parents=True)
+        (class_dir / "1.png").write_bytes(_picture())
     with pytest.raises(DataError, match="holds only cats; it needs two classes or more"):
         load_task("image-folder", source=str(tmp_path))
 
@@ -435,14 +435,14 @@ def test_a_strip_is_cut_before_it_is_scaled():
     strip = torch.randint(0, 256, (3, 2, 4001), dtype=torch.uint8)
     middle = strip[:, :, 1992:2009]
     torch.testing.assert_close(fitted(strip, 32), fitted(middle, 32), atol=0.2, rtol=0)
-    seen = []
+    sizes = []
     resized = torch.nn.functional.interpolate
 
     def watched(values, size, **more):
-        seen.append(size)
+        sizes.append(size)
         return resized(values, size, **more)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sparing.tasks._pictures.F.interpolate", watched)
         fitted(strip, 224)
-    assert max(seen[0]) <= 5 * 224
+    assert max(sizes[0]) <= 5 * 224

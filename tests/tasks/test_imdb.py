@@ -31,9 +31,9 @@ def _pack(path, files):
             tar.addfile(entry, io.BytesIO(content))
 
 
-def _unpack(place, files):
+def _unpack(folder, files):
     for name, content in files:
-        path = place / name
+        path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
 

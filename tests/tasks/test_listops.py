@@ -124,22 +124,24 @@ def test_impossible_sizes_are_refused():
 
 def test_more_than_there_are_is_refused_with_how_many_there_are():
     # 4 operators of two digits
-    wanted = r"found 400 new .* of 4 to 4 tokens, after \d+ tries each, and no more in 50,000 tries"
-    with pytest.raises(UsageError, match=wanted):
+    message = (
+        r"found 400 new .* of 4 to 4 tokens, after \d+ tries each, and no more in 50,000 tries"
+    )
+    with pytest.raises(UsageError, match=message):
         load_task("listops", min_tokens=4, max_tokens=4, **SMALL | {"test_examples": 401})
 
 
-@pytest.mark.parametrize("places", [[9_000, 40_000], [40_000, 80_000, 300_000]])
-def test_lengths_that_are_rare_are_waited_for(monkeypatch, places):
-    # a stand-in for the grammar, which gives one that fits at these tries only
+@pytest.mark.parametrize("accepted", [[9_000, 40_000], [40_000, 80_000, 300_000]])
+def test_lengths_that_are_rare_are_waited_for(monkeypatch, accepted):
+    # a substitute for the grammar, which gives one that fits at these tries only
     tries = iter(range(1, 400_000))
     monkeypatch.setattr(
         listops,
         "_expression",
-        lambda *_: [str(number)] * 5 if (number := next(tries)) in places else None,
+        lambda *_: [str(number)] * 5 if (number := next(tries)) in accepted else None,
     )
     stream = listops._fitting(random.Random(0), (5, 5, 3, 3), set())
-    assert [int(next(stream)[0]) for _ in places] == places
+    assert [int(next(stream)[0]) for _ in accepted] == accepted
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Long tasks: chance levels, nothing beside the task that tells the class, little padding."""
+"""Long tasks: chance levels, no shortcut to the class, little padding."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def texts(count, seed=0):
 def reviews(tmp_path):
     for split in ("train", "test"):
         for number, text in enumerate(texts(200, split)):
-            place = tmp_path / "imdb" / "aclImdb" / split / ("pos" if number % 2 else "neg")
-            place.mkdir(parents=True, exist_ok=True)
-            (place / f"{number}_7.txt").write_text(text)
+            review_dir = tmp_path / "imdb" / "aclImdb" / split / ("pos" if number % 2 else "neg")
+            review_dir.mkdir(parents=True, exist_ok=True)
+            (review_dir / f"{number}_7.txt").write_text(text)
     return tmp_path
 
 
@@ -156,11 +156,11 @@ def test_reviews_that_are_test_reviews_too_make_no_training_pairs(reviews):
     assert [len(split) for split in task.splits.values()] == [178, 19, 200]
     note = "train: 2 reviews that are also test reviews, or occur twice, left out"
     assert note in task.notes
-    found = {
+    texts = {
         split: {bytes(half) for row in task.split(split).inputs for half in _halves(row)}
         for split in task.splits
     }
-    assert not found["test"] & (found["train"] | found["validation"])
+    assert not texts["test"] & (texts["train"] | texts["validation"])
 
 
 def _halves(row):
@@ -186,9 +186,9 @@ def test_a_folder_without_one_class_or_with_an_empty_review(reviews, name):
 def test_reviews_without_a_space_make_no_pairs(tmp_path):
     for split in ("train", "test"):
         for number in range(4):
-            place = tmp_path / "aclImdb" / split / ("pos" if number % 2 else "neg")
-            place.mkdir(parents=True, exist_ok=True)
-            (place / f"{number}_7.txt").write_text(f"word{number}")
+            review_dir = tmp_path / "aclImdb" / split / ("pos" if number % 2 else "neg")
+            review_dir.mkdir(parents=True, exist_ok=True)
+            (review_dir / f"{number}_7.txt").write_text(f"word{number}")
     with pytest.raises(DataError, match="no train review can be cut: none has a space"):
         load_task("retrieval", data=tmp_path)
 
@@ -215,7 +215,7 @@ def test_retrieval_of_papers(papers):
 
 
 def test_papers_are_read_as_bytes(papers):
-    # a form feed, a next line mark and bytes that are not UTF-8 stand inside of papers
+    # a form feed, a next line mark and bytes that are not UTF-8 occur inside papers
     odd = b"1\t3\t4\tone \x0c two \xc2\x85 three \xff\xfe\tother\r\n0\t5\t6\ta\tb\r\n"
     (papers / "new_aan_pairs.test.tsv").write_bytes(odd)
     task = load_task("retrieval", data=papers.parent, pairs="papers")
@@ -227,13 +227,13 @@ def test_papers_are_read_as_bytes(papers):
 def test_papers_are_cut_as_they_are_read(papers):
     # through the middle of a character of three bytes
     first, second = "\u20ac" * 90, "b" * 300
-    for line, kept in (((first, second), (49, 48)), ((first, "b" * 20), (77, 20))):
+    for line, sizes in (((first, second), (49, 48)), ((first, "b" * 20), (77, 20))):
         row = "\t".join(("1", "3", "4", *line))
         (papers / "new_aan_pairs.test.tsv").write_bytes(f"{row}\n".encode())
         task = load_task("retrieval", data=papers.parent, pairs="papers", max_tokens=99)
-        whole = [text.encode()[:size] for text, size in zip(line, kept, strict=True)]
-        wanted = [token for text in whole for token in (1, *(byte + 2 for byte in text))]
-        assert task.test.inputs[0].tolist() == wanted
+        whole = [text.encode()[:size] for text, size in zip(line, sizes, strict=True)]
+        expected = [token for text in whole for token in (1, *(byte + 2 for byte in text))]
+        assert task.test.inputs[0].tolist() == expected
         assert "test: 1 of 1 texts have more than 99 tokens and were cut" in task.notes
     rows, _ = _table(papers / "new_aan_pairs.test.tsv", 99)
     assert [len(_raw(text)) for text in rows[0].texts] == [99, 20]
@@ -300,20 +300,20 @@ def test_expressions_are_distributed_as_the_published_ones():
     published = [[token for token in row if token not in "()"] for row in rows]
     published = [row for row in published if len(row) > 1]  # there a single digit is one too
     # as there: 20 levels, 5 arguments, 100,000 different ones, a tenth of which is the test set
-    chance, found = random.Random(0), dict[tuple[str, ...], None]()
-    while len(found) < 100_000:
+    chance, expressions = random.Random(0), dict[tuple[str, ...], None]()
+    while len(expressions) < 100_000:
         tokens = _expression(chance, 940, 21, 5)
         if tokens is not None:
-            found[tuple(tokens)] = None
-    own = random.Random(1).sample(list(found), len(published))
-    lengths = [[len(row) for row in rows] for rows in (published, own)]
+            expressions[tuple(tokens)] = None
+    sampled = random.Random(1).sample(list(expressions), len(published))
+    lengths = [[len(row) for row in rows] for rows in (published, sampled)]
     assert ks_2samp(*lengths).statistic < 0.025
     for tokens in ("[MIN", "[MAX", "[MED", "[SM"):
-        shares = [sum(row.count(tokens) for row in rows) for rows in (published, own)]
+        shares = [sum(row.count(tokens) for row in rows) for rows in (published, sampled)]
         assert abs(shares[0] / shares[1] - 1) < 0.06
     answers = [
         np.bincount([evaluate(" ".join(row)) for row in rows], minlength=10) / len(rows)
-        for rows in (published, own)
+        for rows in (published, sampled)
     ]
     assert np.abs(answers[0] - answers[1]).max() < 0.015
 

@@ -18,7 +18,7 @@ from sparing.tasks import load_task
 
 def _write(folder, stem, count, packed=True):
     folder.mkdir(parents=True, exist_ok=True)
-    pixels = bytes((image * 7 + place) % 256 for image in range(count) for place in range(784))
+    pixels = bytes((image * 7 + pixel) % 256 for image in range(count) for pixel in range(784))
     labels = bytes(number % 10 for number in range(count))
     files = {
         f"{stem}-images-idx3-ubyte": struct.pack(">HBB3I", 0, 8, 3, count, 28, 28) + pixels,
@@ -32,11 +32,11 @@ def _write(folder, stem, count, packed=True):
 
 
 @pytest.mark.parametrize(
-    ("place", "packed"), [("mnist", True), ("MNIST/raw", False), (".", False)], ids=str
+    ("folder", "packed"), [("mnist", True), ("MNIST/raw", False), (".", False)], ids=str
 )
-def test_the_published_files_are_read(tmp_path, place, packed):
-    _write(tmp_path / place, "train", 100, packed)
-    _write(tmp_path / place, "t10k", 30, packed)
+def test_the_published_files_are_read(tmp_path, folder, packed):
+    _write(tmp_path / folder, "train", 100, packed)
+    _write(tmp_path / folder, "t10k", 30, packed)
     task = load_task("mnist", data=tmp_path)
     assert [len(split) for split in task.splits.values()] == [90, 10, 30]
     assert task.validation.labels.sort().values.tolist() == list(range(10))
@@ -68,9 +68,9 @@ def test_other_sizes_seeds_and_fewer_examples(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"patch_size": 5}, "patch_size must divide 28, got 5"),
-        ({"patch_size": 0}, "patch_size must divide 28, got 0"),
-        ({"image_size": 0}, "image_size must be at least 1, got 0"),
+        ({"patch_size": 5}, "patch_size must divide 28; got 5"),
+        ({"patch_size": 0}, "patch_size must divide 28; got 0"),
+        ({"image_size": 0}, "image_size must be at least 1; got 0"),
         ({"examples": 91}, "101 examples requested, but there are 100"),
         ({"image": 32}, "no option 'image'; did you mean 'image_size'"),
     ],
@@ -107,18 +107,18 @@ def _hub(counts, size=28):
 
 def test_mnist_of_the_hub(monkeypatch):
     monkeypatch.delenv("SPARING_DATA", raising=False)
-    asked = []
+    requests = []
 
     def load(name):
-        asked.append(name)
+        requests.append(name)
         return _hub({"train": 40, "test": 10})
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     task = load_task("mnist")
-    assert asked == ["ylecun/mnist"]
+    assert requests == ["ylecun/mnist"]
     assert task.test.labels.tolist() == list(range(10))
-    wanted = torch.full((1, 28, 28), (7 / 255 - 0.1307) / 0.3081)
-    torch.testing.assert_close(task.test.inputs[7], wanted)
+    expected = torch.full((1, 28, 28), (7 / 255 - 0.1307) / 0.3081)
+    torch.testing.assert_close(task.test.inputs[7], expected)
     monkeypatch.setattr(datasets, "load_dataset", lambda name: _hub({"train": 40, "test": 9}, 20))
     with pytest.raises(DataError, match="split train holds no pictures of 28 x 28"):
         load_task("mnist")

@@ -92,24 +92,26 @@ def _json_lines():
     return [{"text": text, "label": label, "id": n} for n, (text, label) in enumerate(rows)]
 
 
-def _written(path, how):
+def _written(path, file_type):
     rows = _columns()
-    if how == "parquet":
+    if file_type == "parquet":
         datasets.Dataset.from_dict({"n": list(range(40)), **rows}).to_parquet(str(path))
-    elif how == "json":
+    elif file_type == "json":
         path.write_text(json.dumps(_json_lines()))
-    elif how == "jsonl.gz":
+    elif file_type == "jsonl.gz":
         content = "\n".join(map(json.dumps, _json_lines())) + "\n"
         path.write_bytes(gzip.compress(content.encode()))
-    elif how in ("saved", "saved.dict"):
+    elif file_type in ("saved", "saved.dict"):
         one = datasets.Dataset.from_dict({"n": list(range(40)), **rows})
-        (one if how == "saved" else datasets.DatasetDict(train=one)).save_to_disk(str(path))
+        (one if file_type == "saved" else datasets.DatasetDict(train=one)).save_to_disk(str(path))
     else:
-        path.write_text(_table({"id": list(range(40)), **rows}, {"ssv.csv": ";"}.get(how, "|")))
+        path.write_text(
+            _table({"id": list(range(40)), **rows}, {"ssv.csv": ";"}.get(file_type, "|"))
+        )
 
 
 @pytest.mark.parametrize(
-    ("how", "note"),
+    ("file_type", "note"),
     [
         ("jsonl.gz", "left out: id; "),
         ("json", "left out: id; "),
@@ -120,10 +122,10 @@ def _written(path, how):
         ("txt", "left out: id; separator: '|'; "),
     ],
 )
-def test_every_form_of_rows_gives_the_same_task(tmp_path, how, note):
+def test_every_form_of_rows_gives_the_same_task(tmp_path, file_type, note):
     known = _load(tmp_path / "t.csv", _columns())
-    _written(tmp_path / f"t.{how}", how)
-    task = load_task(str(tmp_path / f"t.{how}"))
+    _written(tmp_path / f"t.{file_type}", file_type)
+    task = load_task(str(tmp_path / f"t.{file_type}"))
     assert task.digest == known.digest
     assert task.source_note == f"texts: text; label: label; {note}test: a fifth, 8 of 40 rows"
 

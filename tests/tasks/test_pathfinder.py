@@ -40,21 +40,21 @@ def marks_of(image):
     """The middles of both bright squares, found in the pixels."""
     parts, count = label(image == MARK_LEVEL)
     assert count == 2
-    return [tuple(int(x) for x in place) for place in center_of_mass(parts > 0, parts, [1, 2])]
+    return [tuple(int(x) for x in center) for center in center_of_mass(parts > 0, parts, [1, 2])]
 
 
 def connected(image, first, second, apart=3):
     """A walk from dash to dash: no step is longer than a gap."""
     ink = {(int(y), int(x)) for y, x in np.argwhere(image == DASH_LEVEL)} | {first, second}
-    seen, waiting = {first}, deque([first])
+    reached, waiting = {first}, deque([first])
     steps = range(-apart, apart + 1)
     while waiting:
         y, x = waiting.popleft()
-        for place in ((y + down, x + right) for down in steps for right in steps):
-            if place in ink and place not in seen:
-                seen.add(place)
-                waiting.append(place)
-    return second in seen
+        for pixel in ((y + down, x + right) for down in steps for right in steps):
+            if pixel in ink and pixel not in reached:
+                reached.add(pixel)
+                waiting.append(pixel)
+    return second in reached
 
 
 @pytest.mark.parametrize(("side", "count"), [(24, 60), (32, 200), (128, 40)])
@@ -75,7 +75,7 @@ def test_dashes_and_gaps_of_the_arena_have_room():
     options = {"dashes": 14, "dash_pixels": 2, "gap_pixels": 1, "distractors": 5}
     task = load_task("pathfinder", **{**SMALL, **options, "examples": 10})
     short = load_task("pathfinder", **SMALL)
-    ink = [(each.test.inputs > 2).float().sum(1).mean() for each in (task, short)]
+    ink = [(variant.test.inputs > 2).float().sum(1).mean() for variant in (task, short)]
     assert ink[0] > 1.3 * ink[1]
 
 
@@ -121,7 +121,7 @@ def test_a_linear_classifier_of_the_pixels_is_at_chance(many):
 
 
 def beside_the_marks(image):
-    """The marks' distance, and where the ink next to each lies, seen from the line between them."""
+    """The marks' distance, and where the ink next to each is, seen from the line between them."""
     parts, _ = label(image == MARK_LEVEL)
     marks = np.array(center_of_mass(parts > 0, parts, [1, 2]))
     line, ink = marks[1] - marks[0], np.argwhere(image == DASH_LEVEL)
@@ -179,7 +179,7 @@ def test_the_seed_decides_and_splits_are_streams_of_their_own():
         ({"image_size": 8}, "image_size must be at least 24"),
         ({"dashes": 60, "examples": 2}, "no room for two curves"),
         ({"examples": 0}, "at least one image"),
-        ({"dash_pixels": 1}, "dash_pixels of at least 2 and gap_pixels of at least 1, got 1 and 2"),
+        ({"dash_pixels": 1}, "dash_pixels of at least 2 and gap_pixels of at least 1; got 1 and 2"),
         ({"gap_pixels": 0}, "got 3 and 0"),
     ],
 )

@@ -61,7 +61,7 @@ def test_boxes_travel_with_their_images(scenes):
     ("options", "message"),
     [
         ({"image_size": 24}, "image_size must be at least 32"),
-        ({"patch_size": 7}, "a multiple of patch_size, got 64 and 7"),
+        ({"patch_size": 7}, "a multiple of patch_size; got 64 and 7"),
         ({"examples": 0}, "examples must be at least 1"),
     ],
 )

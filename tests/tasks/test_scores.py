@@ -17,10 +17,10 @@ ANSWERS = _outputs([1, 0, 1, 0, 1, 0, 1, 0])  # TP 3, FP 1, FN 1, TN 3
 
 
 def test_values_by_hand():
-    found = scores(("accuracy", "f1", "matthews"), ANSWERS, LABELS)
-    assert found["accuracy"] == 6 / 8
-    assert found["f1"] == 2 * 3 / (2 * 3 + 1 + 1)
-    assert found["matthews"] == pytest.approx((3 * 3 - 1 * 1) / 16)
+    values = scores(("accuracy", "f1", "matthews"), ANSWERS, LABELS)
+    assert values["accuracy"] == 6 / 8
+    assert values["f1"] == 2 * 3 / (2 * 3 + 1 + 1)
+    assert values["matthews"] == pytest.approx((3 * 3 - 1 * 1) / 16)
 
 
 def test_f1_of_the_second_class_alone():

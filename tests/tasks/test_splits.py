@@ -77,6 +77,10 @@ def test_what_shares_a_text_stays_together():
     assert len(parts[0]) <= 40
     assert len(parts[1]) <= 10
     assert len(parts[0]) >= 38
-    seen = [{text for index in part for text in texts[index]} for part in parts]
-    assert not seen[0] & seen[1] | seen[0] & seen[2] | seen[1] & seen[2]
+    texts_of_part = [{text for index in part for text in texts[index]} for part in parts]
+    assert (
+        not texts_of_part[0] & texts_of_part[1]
+        | texts_of_part[0] & texts_of_part[2]
+        | texts_of_part[1] & texts_of_part[2]
+    )
     assert parts == kept_together(texts, (40, 10), 0)

@@ -60,32 +60,32 @@ def test_exact_match_and_f1_by_hand(answer, truths, match, f1):
     assert token_f1(answer, truths) == pytest.approx(f1)
 
 
-def write_questions(place, passages, words=30):
+def write_questions(folder, passages, words=30):
     """Each passage is many words; each question asks for one of them."""
-    place.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for stem, count in (("train", passages), ("dev", 3)):
         paragraphs = []
         for number in range(count):
             text = " ".join(f"w{number}x{word}" for word in range(words))
-            asked = []
+            questions = []
             for word in (0, words // 2, words - 1):
                 answer = f"w{number}x{word}"
-                place_of = f"{text} ".index(f"{answer} ")
-                found = {"text": answer, "answer_start": place_of}
+                start = f"{text} ".index(f"{answer} ")
+                gold = {"text": answer, "answer_start": start}
                 key = f"{stem}{number}-{word}"
-                asked.append({"id": key, "question": f"where {word}?", "answers": [found]})
-            paragraphs.append({"context": text, "qas": asked})
+                questions.append({"id": key, "question": f"where {word}?", "answers": [gold]})
+            paragraphs.append({"context": text, "qas": questions})
         content = {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
-        (place / f"{stem}-v1.1.json").write_text(json.dumps(content))
-    return place
+        (folder / f"{stem}-v1.1.json").write_text(json.dumps(content))
+    return folder
 
 
 @pytest.fixture(scope="module")
 def options(tmp_path_factory):
     root = tmp_path_factory.mktemp("squad")
     write_questions(root / "squad", 14)
-    place = save_tokenizer(root / "tokenizer")
-    return {"data": root, "tokenizer": str(place), "max_tokens": 90, "stride": 15}
+    tokenizer_dir = save_tokenizer(root / "tokenizer")
+    return {"data": root, "tokenizer": str(tokenizer_dir), "max_tokens": 90, "stride": 15}
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +97,8 @@ def _gold(task, split):
     """Outputs of a model that knows where each window's answer is."""
     for ids, spans in zip(split.inputs, split.labels.tolist(), strict=True):
         logits = torch.zeros(len(ids), 2)
-        for side, place in enumerate(spans):
-            logits[place, side] = 9.0
+        for side, position in enumerate(spans):
+            logits[position, side] = 9.0
         yield logits
 
 
@@ -106,7 +106,7 @@ def test_windows_cover_passages_and_hold_the_answers(task):
     split, passages = task.test, task.test.passages
     assert len(passages.questions) == 9
     assert len(split) == len(passages.windows) > 9
-    seen = {number: set() for number in range(9)}
+    covered = {number: set() for number in range(9)}
     answered = set()
     for ids, spans, window in zip(
         split.inputs, split.labels.tolist(), passages.windows, strict=True
@@ -114,25 +114,25 @@ def test_windows_cover_passages_and_hold_the_answers(task):
         question = passages.questions[window.question]
         assert len(ids) <= 90
         for begin, end in window.places.tolist():
-            seen[window.question].update(range(begin, end))
+            covered[window.question].update(range(begin, end))
         if spans != [0, 0]:
-            first, last = (place - window.first for place in spans)
+            first, last = (position - window.first for position in spans)
             text = question.passage[window.places[first, 0] : window.places[last, 1]]
             assert text == question.answers[0]
             answered.add(window.question)
     assert answered == set(range(9))
-    for number, places in seen.items():
+    for number, positions in covered.items():
         text = passages.questions[number].passage
-        assert {place for place, letter in enumerate(text) if letter != " "} <= places
+        assert {position for position, letter in enumerate(text) if letter != " "} <= positions
 
 
 def test_the_gold_outputs_give_the_gold_answers(task):
     passages, best = task.test.passages, {}
     for logits, window in zip(_gold(task, task.test), passages.windows, strict=True):
-        found = best_answers(logits, window, passages.questions[window.question].passage)
+        ranked = best_answers(logits, window, passages.questions[window.question].passage)
         before = best.get(window.question)
-        if before is None or found[0].score > before.score:
-            best[window.question] = found[0]
+        if before is None or ranked[0].score > before.score:
+            best[window.question] = ranked[0]
     answers = [best[number].text for number in range(9)]
     values = text_values(task.metrics, answers, passages.questions)
     assert values == {"token_f1": [1.0] * 9, "exact_match": [1.0] * 9}
@@ -141,9 +141,9 @@ def test_the_gold_outputs_give_the_gold_answers(task):
 def test_the_n_best_are_in_order_and_answers_are_neither_backward_nor_long():
     window = Window(0, 2, torch.tensor([[0, 2], [3, 5], [6, 8]], dtype=torch.int32))
     logits = torch.tensor([[99.0, 99], [99, 99], [1, 0], [0, 5], [3, 1], [99, 99]])
-    found = best_answers(logits, window, "aa bb cc")
-    assert [answer.text for answer in found] == ["aa bb", "bb", "cc", "aa bb cc", "aa", "bb cc"]
-    assert [answer.score for answer in found] == [6.0, 5.0, 4.0, 2.0, 1.0, 1.0]
+    ranked = best_answers(logits, window, "aa bb cc")
+    assert [answer.text for answer in ranked] == ["aa bb", "bb", "cc", "aa bb cc", "aa", "bb cc"]
+    assert [answer.score for answer in ranked] == [6.0, 5.0, 4.0, 2.0, 1.0, 1.0]
     short = best_answers(logits, window, "aa bb cc", longest=1)
     assert [answer.text for answer in short] == ["bb", "cc", "aa"]
     assert best_answers(logits, window, "aa bb cc", count=1) == []
@@ -162,7 +162,7 @@ def test_passages_are_never_split_between_train_and_validation(task, options):
     assert len(fewer.train.passages.questions) == 6
     assert len(fewer.test.passages.questions) == 2
     assert fewer.notes[-1] == "subset: test holds 2 of 9 dev questions"
-    with pytest.raises(UsageError, match="test_examples must be 1 to 9, got 10"):
+    with pytest.raises(UsageError, match="test_examples must be 1 to 9; got 10"):
         load_task("squad", **options, test_examples=10)
     with pytest.raises(UsageError, match="99 examples requested"):
         load_task("squad", **options, examples=99)
@@ -186,7 +186,7 @@ def test_a_model_learns_and_is_evaluated(task, tmp_path):
     assert after.loss < before.loss
     assert after.accuracy == after.scores["exact_match"]
     assert after.scores == {
-        name: sum(each) / after.count for name, each in after.per_example.items()
+        name: sum(values) / after.count for name, values in after.per_example.items()
     }
     assert (result.metric, after.metric) == ("token_f1", "token_f1")
     again = build_model(str(tmp_path / "run"), task)
@@ -225,8 +225,8 @@ def test_files_of_another_format(tmp_path):
         read_questions(path)
 
     def write(answers, question="q"):
-        asked = {"id": "x7", "question": question, "answers": answers}
-        paragraph = {"context": "a b", "qas": [asked]}
+        entry = {"id": "x7", "question": question, "answers": answers}
+        paragraph = {"context": "a b", "qas": [entry]}
         path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
 
     write([{"text": "b", "answer_start": 1}])
@@ -251,8 +251,8 @@ def test_predicting_the_gold_on_the_real_file():
     gold = [question.answers[0] for question in questions]
     names = ("exact_match", "token_f1")
     assert text_values(names, gold, questions) == dict.fromkeys(names, [1.0] * 10570)
-    found = text_values(names, gold[1:] + gold[:1], questions)
-    wrong = {name: sum(values) / 10570 for name, values in found.items()}
+    scores = text_values(names, gold[1:] + gold[:1], questions)
+    wrong = {name: sum(values) / 10570 for name, values in scores.items()}
     assert 0 < wrong["exact_match"] < wrong["token_f1"] < 0.2
 
 
@@ -289,8 +289,8 @@ def test_a_pretrained_model_learns_on_the_real_questions(mechanism, tmp_path):
     ],
 )
 def test_questions_of_another_type_are_named(tmp_path, change, message):
-    place = write_questions(tmp_path / "squad", 12)
-    file = place / "train-v1.1.json"
+    folder = write_questions(tmp_path / "squad", 12)
+    file = folder / "train-v1.1.json"
     content = json.loads(file.read_text())
     content["data"][0]["paragraphs"][0]["qas"][0] |= change
     file.write_text(json.dumps(content))

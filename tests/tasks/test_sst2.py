@@ -89,7 +89,7 @@ def test_words_are_counted_and_unknown_ones_spelled():
 
 
 @pytest.mark.parametrize(
-    ("lengths", "room", "kept"),
+    ("lengths", "room", "sizes"),
     [
         ((3, 4), 7, (3, 4)),
         ((9, 2), 6, (4, 2)),
@@ -100,9 +100,9 @@ def test_words_are_counted_and_unknown_ones_spelled():
         ((9, 3), 7, (4, 3)),
     ],
 )
-def test_the_longer_of_two_is_cut_first(lengths, room, kept):
+def test_the_longer_of_two_is_cut_first(lengths, room, sizes):
     first, second = (list(range(length)) for length in lengths)
-    assert shortened(first, second, room) == (first[: kept[0]], second[: kept[1]])
+    assert shortened(first, second, room) == (first[: sizes[0]], second[: sizes[1]])
 
 
 def test_printed_texts_are_spaced():
@@ -159,8 +159,11 @@ def test_the_hubs_rows_serve_as_the_files_do(monkeypatch, tmp_path):
         datasets,
         "load_dataset",
         lambda path, name: {
-            part: {"sentence": [text for text, _ in found], "label": [label for _, label in found]}
-            for part, found in rows.items()
+            part: {
+                "sentence": [text for text, _ in part_rows],
+                "label": [label for _, label in part_rows],
+            }
+            for part, part_rows in rows.items()
         },
     )
     hub = load_task("sst2")

@@ -34,8 +34,10 @@ def test_listing_names_imports_nothing_heavy():
         "import sys; from sparing.tasks import names; names();"
         "print([name for name in ('torch', 'numpy', 'sklearn', 'datasets') if name in sys.modules])"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.strip() == "[]"
 
 
 def test_a_misspelt_name_or_option_is_answered_with_the_nearest():
@@ -80,7 +82,7 @@ def test_digits_patches(patch_size, tokens):
 
 
 def test_digits_refuses_patches_that_do_not_tile():
-    with pytest.raises(UsageError, match="patch_size must be 1, 2, 4 or 8, got 3"):
+    with pytest.raises(UsageError, match="patch_size must be 1, 2, 4 or 8; got 3"):
         load_task("digits", patch_size=3)
 
 

@@ -22,11 +22,11 @@ def _tsv(rows, first="text\tlabel"):
 
 @pytest.fixture
 def folder(tmp_path):
-    place = tmp_path / "mails"
-    place.mkdir()
-    (place / "train.tsv.gz").write_bytes(gzip.compress(_tsv(_rows(60)).encode()))
-    (place / "test.tsv").write_text(_tsv(_rows(9, "test")))
-    return place
+    mail_dir = tmp_path / "mails"
+    mail_dir.mkdir()
+    (mail_dir / "train.tsv.gz").write_bytes(gzip.compress(_tsv(_rows(60)).encode()))
+    (mail_dir / "test.tsv").write_text(_tsv(_rows(9, "test")))
+    return mail_dir
 
 
 def test_a_folder_is_a_task_by_its_path(folder):
@@ -44,8 +44,8 @@ def test_a_folder_is_a_task_by_its_path(folder):
 
 def test_its_own_validation_and_a_tokenizer_are_taken(folder, tmp_path):
     (folder / "valid.tsv").write_text(_tsv(_rows(5, "valid")))
-    place = save_tokenizer(tmp_path / "tokenizer")
-    task = load_task(str(folder), tokenizer=str(place))
+    tokenizer_dir = save_tokenizer(tmp_path / "tokenizer")
+    task = load_task(str(folder), tokenizer=str(tokenizer_dir))
     assert [len(split) for split in (task.train, task.validation, task.test)] == [60, 5, 9]
     assert len(load_task(str(folder), examples=12).train) == 12
 
@@ -148,16 +148,16 @@ class _Split(dict):
 def test_a_data_set_of_the_hub(monkeypatch):
     import datasets
 
-    asked = []
+    requests = []
 
     def hub(*name):
-        asked.append(name)
+        requests.append(name)
         texts, labels = [f"film {number}" for number in range(30)], [0, 1] * 15
         return {"train": _Split(text=texts, label=labels), "test": _Split(text=["a"], label=[1])}
 
     monkeypatch.setattr(datasets, "load_dataset", hub)
     task = load_task("someone/films:small")
-    assert asked == [("someone/films", "small")]
+    assert requests == [("someone/films", "small")]
     assert (task.labels, task.test.labels.tolist(), len(task.train)) == (("0", "1"), [1], 27)
     assert task.source == "someone/films:small"
     monkeypatch.setattr(
@@ -209,9 +209,9 @@ def test_without_a_first_line_columns_are_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"header": "no"}, "header must be true or false, got 'no'"),
-        ({"max_tokens": "abc"}, "max_tokens must be a whole number, got 'abc'"),
-        ({"examples": 1.5}, r"examples must be a whole number or none, got 1\.5"),
+        ({"header": "no"}, "header must be true or false; got 'no'"),
+        ({"max_tokens": "abc"}, "max_tokens must be a whole number; got 'abc'"),
+        ({"examples": 1.5}, r"examples must be a whole number or none; got 1\.5"),
         ({"examples": -5}, "a split cannot have -5 examples"),
     ],
 )

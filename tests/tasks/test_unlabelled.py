@@ -25,12 +25,12 @@ def rows(path: Path, lines: list[tuple[str, ...]], header: str) -> Path:
 
 @pytest.fixture
 def task(tmp_path: Path) -> Task:
-    place = save_tokenizer(tmp_path / "tokenizer")
+    tokenizer_dir = save_tokenizer(tmp_path / "tokenizer")
     folder = tmp_path / "own"
     folder.mkdir()
     rows(folder / "train.tsv", TRAIN, "text\tlabel")
     rows(folder / "test.tsv", TEST, "text\tlabel")
-    return load_task(str(folder), tokenizer=str(place))
+    return load_task(str(folder), tokenizer=str(tokenizer_dir))
 
 
 def lines(path: Path, *texts: str) -> str:
@@ -46,8 +46,8 @@ def test_rows_of_a_file_are_added_without_labels(task: Task, tmp_path: Path) -> 
     assert len(more.train) == before + 2
     assert more.train.labels[:before].tolist() == task.train.labels.tolist()
     assert more.train.labels[before:].tolist() == [UNLABELLED] * 2
-    wanted = task.tokenizer("and a second")["input_ids"]
-    assert more.train.inputs[-1].tolist() == wanted
+    expected = task.tokenizer("and a second")["input_ids"]
+    assert more.train.inputs[-1].tolist() == expected
     assert more.validation is task.validation
     assert more.test is task.test
 
@@ -94,15 +94,15 @@ def test_pairs_go_with_pairs_alone(task: Task, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "said"),
+    ("texts", "message"),
     [
         (["a\tb\tc"], "3 columns"),
         (["one", "two\tcolumns"], "line 2 \\(2 columns, not 1\\)"),
         (["", ""], "holds no rows"),
     ],
 )
-def test_broken_files_are_named(task: Task, tmp_path: Path, texts: list[str], said: str) -> None:
-    with pytest.raises(DataError, match=said):
+def test_broken_files_are_named(task: Task, tmp_path: Path, texts: list[str], message: str) -> None:
+    with pytest.raises(DataError, match=message):
         with_unlabelled(task, [lines(tmp_path / "more.tsv", *texts)])
 
 
@@ -119,8 +119,8 @@ def test_rows_without_a_label_lose_nothing() -> None:
     logits = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
     labels = torch.tensor([0, UNLABELLED, 2, UNLABELLED])
     loss = label_loss(logits, labels)
-    own = torch.log_softmax(logits, -1)
-    torch.testing.assert_close(loss, -(own[0, 0] + own[2, 2]) / 4)
+    log_probabilities = torch.log_softmax(logits, -1)
+    torch.testing.assert_close(loss, -(log_probabilities[0, 0] + log_probabilities[2, 2]) / 4)
     loss.backward()
     assert logits.grad is not None
     assert float(logits.grad[[1, 3]].abs().sum()) == 0
@@ -131,14 +131,14 @@ def test_a_batch_without_any_label_loses_nothing() -> None:
 
 
 def test_held_out_texts_are_known_where_they_were_cut(tmp_path: Path) -> None:
-    place = save_tokenizer(tmp_path / "tokenizer")
+    tokenizer_dir = save_tokenizer(tmp_path / "tokenizer")
     folder = tmp_path / "own"
     folder.mkdir()
     held = "the held out text is a good one and a long one"
     pairs = [(f"a good film number {n}", "a bad one", n % 2) for n in range(20)]
     rows(folder / "train.tsv", pairs, "one\ttwo\tlabel")
     rows(folder / "test.tsv", [(held, "a good", 1), ("a", "b", 0)], "one\ttwo\tlabel")
-    task = load_task(str(folder), tokenizer=str(place), max_tokens=12)
+    task = load_task(str(folder), tokenizer=str(tokenizer_dir), max_tokens=12)
     other = "another film that is good and bad and long and good"
     texts = [f"{held}\t{other}", f"{other}\tthe number of one film is good", f"{other}\t{held}"]
     more = with_unlabelled(task, [lines(tmp_path / "more.tsv", *texts)])

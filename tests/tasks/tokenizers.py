@@ -10,16 +10,16 @@ from transformers import BertConfig, BertForSequenceClassification, BertTokenize
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
-def save_tokenizer(place: Path) -> Path:
+def save_tokenizer(folder: Path) -> Path:
     """Characters and their continuations, lower case; gives the folder."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     words = [*special, *LETTERS, *(f"##{letter}" for letter in LETTERS), '"', "?", "."]
-    place.mkdir(parents=True)
-    BertTokenizer({word: number for number, word in enumerate(words)}).save_pretrained(place)
-    return place
+    folder.mkdir(parents=True)
+    BertTokenizer({word: number for number, word in enumerate(words)}).save_pretrained(folder)
+    return folder
 
 
-def save_bert(place: Path, words: int) -> None:
+def save_bert(folder: Path, words: int) -> None:
     """A tiny BERT of random weights, two classes and so many words, as one would download it."""
     torch.manual_seed(0)
     config = BertConfig(
@@ -31,4 +31,4 @@ def save_bert(place: Path, words: int) -> None:
         max_position_embeddings=48,
         num_labels=2,
     )
-    BertForSequenceClassification(config).save_pretrained(place)
+    BertForSequenceClassification(config).save_pretrained(folder)

@@ -32,8 +32,8 @@ def test_whole_labels_are_classes_and_others_values():
     labels = torch.tensor([0, 2, 1, 1])
     assert label_loss(logits, labels) == F.cross_entropy(logits, labels)
     values = torch.tensor([1.0, 0.0, 2.0, 1.0])
-    found = label_loss(logits[:, :1], values, reduction="none")
-    torch.testing.assert_close(found, (logits[:, 0] - values) ** 2)
+    losses = label_loss(logits[:, :1], values, reduction="none")
+    torch.testing.assert_close(losses, (logits[:, 0] - values) ** 2)
     half = label_loss(logits[:, :1].bfloat16(), values)
     assert half.dtype == torch.float32
     assert predictions_of(logits, labels)[1] == (logits.argmax(-1) == labels).tolist()
@@ -47,11 +47,11 @@ def test_numbers_are_learnt_and_evaluated_by_their_metric(tmp_path):
     before = evaluate(model, task)
     recipe = Recipe(epochs=12, batch_size=8, learning_rate=0.02)
     result = train(model, task, recipe, output_dir=tmp_path / "run")
-    found = evaluate(model, task)
-    assert found.loss < 0.5 * before.loss
-    assert found.score == found.scores["pearson"] > 0.8
-    assert list(found.scores) == ["pearson", "spearman"]
-    assert found.count == len(task.test)
+    evaluation = evaluate(model, task)
+    assert evaluation.loss < 0.5 * before.loss
+    assert evaluation.score == evaluation.scores["pearson"] > 0.8
+    assert list(evaluation.scores) == ["pearson", "spearman"]
+    assert evaluation.count == len(task.test)
     assert (result.metric, result.validation_accuracy) == ("pearson", None)
     assert result.validation_score == max(entry["validation_score"] for entry in result.curve)
     assert all("validation_accuracy" not in entry for entry in result.curve)
@@ -62,19 +62,21 @@ def test_numbers_are_learnt_and_evaluated_by_their_metric(tmp_path):
 
 def test_numbers_are_neither_right_nor_wrong():
     task = number_task()
-    found = evaluate(token_model(task), task)
+    evaluation = evaluate(token_model(task), task)
     for name in ("accuracy", "correct"):
         with pytest.raises(UsageError, match="numbers have no accuracy: use pearson or spearman"):
-            getattr(found, name)
+            getattr(evaluation, name)
 
 
 def test_predictions_and_scores_are_in_the_examples_own_order():
     task = replace(token_task(), metric="matthews", metrics=("matthews", "accuracy", "f1"))
-    found = evaluate(token_model(task), task, "train", batch_size=7)
+    evaluation = evaluate(token_model(task), task, "train", batch_size=7)
     labels = task.train.labels
-    assert found.correct == [a == b for a, b in zip(found.predictions, labels, strict=True)]
-    assert found.accuracy == found.scores["accuracy"]
-    assert found.score == found.scores["matthews"] == found.scores[found.metric]
+    assert evaluation.correct == [
+        a == b for a, b in zip(evaluation.predictions, labels, strict=True)
+    ]
+    assert evaluation.accuracy == evaluation.scores["accuracy"]
+    assert evaluation.score == evaluation.scores["matthews"] == evaluation.scores[evaluation.metric]
 
 
 def test_the_best_epoch_is_chosen_by_the_tasks_metric(tmp_path):

@@ -26,23 +26,23 @@ def test_nothing_asked_for_changes_nothing():
 
 def test_a_mirrored_image_is_mirrored():
     given = images()
-    found = Augmentation(1.0, 0, 0.0, 0.0)(given, 0)
-    assert torch.equal(found, given.flip(3))
+    changed = Augmentation(1.0, 0, 0.0, 0.0)(given, 0)
+    assert torch.equal(changed, given.flip(3))
 
 
 def test_a_shift_moves_all_and_repeats_the_edge():
     given = images(40)
-    found = Augmentation(0.0, 2, 0.0, 0.0)(given, 0)
-    seen = set()
-    for before, after in zip(given, found, strict=True):
-        places = torch.arange(8)
+    changed = Augmentation(0.0, 2, 0.0, 0.0)(given, 0)
+    shifts = set()
+    for before, after in zip(given, changed, strict=True):
+        positions = torch.arange(8)
         for down in range(-2, 3):
             for right in range(-2, 3):
-                rows, columns = (places + down).clamp(0, 7), (places + right).clamp(0, 7)
+                rows, columns = (positions + down).clamp(0, 7), (positions + right).clamp(0, 7)
                 if torch.equal(before[:, rows][:, :, columns], after):
-                    seen.add((down, right))
+                    shifts.add((down, right))
                     break
-    assert len(seen) > 10
+    assert len(shifts) > 10
 
 
 def test_brightness_and_contrast_keep_to_their_limits():
@@ -73,9 +73,9 @@ def test_the_loss_is_that_of_changed_images():
     model = build_model("vit", task, layers=1, width=16, heads=2).eval()
     batch = task.collate([task.train[n] for n in range(5)])
     change = Augmentation()
-    found = Augmented(LabelLoss(), change)(model, batch, 3)
+    loss = Augmented(LabelLoss(), change)(model, batch, 3)
     by_hand = LabelLoss()(model, {**batch, "pixel_values": change(batch["pixel_values"], 3)}, 3)
-    assert torch.equal(found, by_hand)
+    assert torch.equal(loss, by_hand)
 
 
 def test_what_is_inside_still_judges():

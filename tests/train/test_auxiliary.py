@@ -16,8 +16,8 @@ from tests.train.small import equal, token_model, token_task, weights
 
 def test_the_printed_schedule():
     weight_at = Auxiliary().weight_at
-    found = [weight_at(step, 1000) for step in (0, 99, 100, 500, 949)]
-    assert found == [0, 0, 0.01, 0.01, pytest.approx(0.01)]
+    weights = [weight_at(step, 1000) for step in (0, 99, 100, 500, 949)]
+    assert weights == [0, 0, 0.01, 0.01, pytest.approx(0.01)]
     assert weight_at(974, 1000) == pytest.approx(0.03)
     assert weight_at(999, 1000) == pytest.approx(0.05)
     assert [weight_at(step, 10) for step in (0, 1, 8, 9)] == [0, 0.01, 0.01, 0.05]  # short, too
@@ -62,7 +62,7 @@ def adaptive(task, **options):
 
 
 def test_the_loss_lowers_the_scores(tmp_path):
-    task, found = token_task(), {}
+    task, final_scores = token_task(), {}
     for weight in (0.0, 20.0):
         model = adaptive(task)
         auxiliary = Auxiliary(weight, weight, 0.0, 0.0)
@@ -73,17 +73,17 @@ def test_the_loss_lowers_the_scores(tmp_path):
         assert all(entry["validation_latency_ms"] > 0 for entry in result.curve)
         written = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         assert [e["mean_head_score"] for e in written if e["kind"] == "validation"] == scores
-        found[weight] = scores[-1]
-    assert found[20.0] < found[0.0] - 0.1
+        final_scores[weight] = scores[-1]
+    assert final_scores[20.0] < final_scores[0.0] - 0.1
 
 
 def test_a_score_below_the_floor_ends_the_run(tmp_path, monkeypatch):
-    task, told = token_task(), iter([0.6, 0.8, 0.79, 0.5, 0.9])
+    task, scores = token_task(), iter([0.6, 0.8, 0.79, 0.5, 0.9])
 
     def evaluated(*args, **kwargs):
         from sparing.train.evaluation import Evaluation
 
-        score = next(told)
+        score = next(scores)
         return Evaluation("accuracy", {"accuracy": score}, 1.0, [0], [True])
 
     monkeypatch.setattr("sparing.train._loop.evaluate", evaluated)
@@ -95,15 +95,15 @@ def test_a_score_below_the_floor_ends_the_run(tmp_path, monkeypatch):
 
 
 def test_nothing_changes_without_such_layers(tmp_path):
-    task, found = token_task(), []
+    task, final_weights = token_task(), []
     for weight in (0.0, 20.0):
         model = token_model(task)
         recipe = Recipe(epochs=1, batch_size=20, auxiliary=Auxiliary(weight, weight, 0.0, 0.0))
         torch.manual_seed(0)
         result = train(model, task, recipe, output_dir=tmp_path / str(weight))
         assert "mean_head_score" not in result.curve[0]
-        found.append(weights(model))
-    assert equal(*found)
+        final_weights.append(weights(model))
+    assert equal(*final_weights)
 
 
 @pytest.mark.parametrize(

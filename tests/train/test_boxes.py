@@ -34,13 +34,13 @@ def small(task, **sizes):
 
 def slow_average_precision(chances, labels, overlaps, kind, least):
     """Ranked detections one by one; every chance differs."""
-    order = sorted(range(len(labels)), key=lambda place: -chances[place][kind])
-    own, hits, total = sum(label == kind for label in labels), 0, 0.0
-    for rank, place in enumerate(order, 1):
-        if labels[place] == kind and overlaps[place] >= least:
+    order = sorted(range(len(labels)), key=lambda index: -chances[index][kind])
+    positives, hits, total = sum(label == kind for label in labels), 0, 0.0
+    for rank, index in enumerate(order, 1):
+        if labels[index] == kind and overlaps[index] >= least:
             hits += 1
             total += hits / rank
-    return total / own
+    return total / positives
 
 
 def slow_iou(first, second):
@@ -60,14 +60,14 @@ def test_average_precision_is_what_counting_gives():
     labels = torch.randint(0, 4, (60,))
     boxes = torch.rand(60, 4) * 0.3 + 0.3
     guessed = (boxes + 0.08 * torch.randn(60, 4)).clamp(0.05, 0.95)
-    found = mean_average_precision(Detections(chances, guessed), labels, boxes)
+    precision = mean_average_precision(Detections(chances, guessed), labels, boxes)
     overlaps = paired_iou(guessed, boxes)
     assert 5 < int((overlaps >= 0.5).sum()) < 55
-    each = [
+    per_kind = [
         slow_average_precision(chances.tolist(), labels.tolist(), overlaps.tolist(), kind, 0.5)
         for kind in range(4)
     ]
-    assert found == pytest.approx(sum(each) / 4)
+    assert precision == pytest.approx(sum(per_kind) / 4)
 
 
 def test_overlap_is_the_share_of_area():
@@ -93,7 +93,7 @@ def test_the_gold_answer_scores_all_and_a_constant_one_little(scenes):
 
 
 def test_the_loss_falls_to_zero_at_the_truth(scenes):
-    batch = scenes.collate([scenes.train[place] for place in range(6)])
+    batch = scenes.collate([scenes.train[index] for index in range(6)])
 
     class Knows(torch.nn.Module):
         def forward(self, pixel_values):
@@ -125,9 +125,9 @@ def test_patches_and_mechanisms_go_with_it(scenes):
     torch.testing.assert_close(detect(model, scenes, "validation").boxes, whole.boxes)
     select_patches(model, "contrast", keep=0.5)
     swap(model, "linear")
-    found = detect(model, scenes, "validation")
-    assert found.boxes.shape == (500, 4)
-    assert not torch.allclose(found.boxes, whole.boxes)
+    detections = detect(model, scenes, "validation")
+    assert detections.boxes.shape == (500, 4)
+    assert not torch.allclose(detections.boxes, whole.boxes)
 
 
 def test_mistakes_get_one_clear_line(scenes):

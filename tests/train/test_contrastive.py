@@ -19,20 +19,22 @@ def by_hand(points, kinds, margin):
     losses = []
     for a in range(len(points)):
         alike = [p for p in range(len(points)) if p != a and kinds[p] == kinds[a]]
-        others = [n for n in range(len(points)) if kinds[n] != kinds[a]]
-        if not alike or not others:
+        unlike = [n for n in range(len(points)) if kinds[n] != kinds[a]]
+        if not alike or not unlike:
             continue
-        nearest = min(float((points[a] - points[n]).norm()) for n in others)
-        each = [max(0.0, margin + float((points[a] - points[p]).norm()) - nearest) for p in alike]
-        losses.append(sum(each) / len(each))
+        nearest = min(float((points[a] - points[n]).norm()) for n in unlike)
+        pair_losses = [
+            max(0.0, margin + float((points[a] - points[p]).norm()) - nearest) for p in alike
+        ]
+        losses.append(sum(pair_losses) / len(pair_losses))
     return sum(losses) / len(losses) if losses else 0.0
 
 
 @pytest.mark.parametrize("kinds", [[0, 0, 1, 1, 2, 2, 2], [0, 0, 0, 1, 2, 3, 3]])
 def test_the_loss_is_that_of_its_definition(kinds):
     points = torch.nn.functional.normalize(torch.randn(7, 5, dtype=torch.float64), dim=-1)
-    found = triplet_loss(points, torch.tensor(kinds), 0.3)
-    assert float(found) == pytest.approx(by_hand(points, kinds, 0.3), abs=1e-9)
+    loss = triplet_loss(points, torch.tensor(kinds), 0.3)
+    assert float(loss) == pytest.approx(by_hand(points, kinds, 0.3), abs=1e-9)
 
 
 @pytest.mark.parametrize("kinds", [[0, 0, 0], [0, 1, 2], [0], []])
@@ -85,15 +87,15 @@ def test_neighbours_become_alike(task, tmp_path, positives, gain):
     model, objective = small(task), HardNegatives(positives, margin=0.5)
     before = objective.validate(model, task, 64)
     recipe = Recipe(epochs=4, batch_size=64, learning_rate=3e-3)
-    found = train(model, task, recipe, output_dir=tmp_path / "run", objective=objective)
-    assert found.metric == "neighbour_accuracy"
-    assert found.validation_score > before.score + gain
-    assert objective.validate(model, task, 64).score == found.validation_score
+    result = train(model, task, recipe, output_dir=tmp_path / "run", objective=objective)
+    assert result.metric == "neighbour_accuracy"
+    assert result.validation_score > before.score + gain
+    assert objective.validate(model, task, 64).score == result.validation_score
 
 
 def test_the_neighbour_is_the_nearest_training_image(task):
     model, objective = small(task), HardNegatives()
-    found = objective.validate(model, task, 50)
+    evaluation = objective.validate(model, task, 50)
     with torch.no_grad():
         model.eval()
         sides = [
@@ -101,7 +103,7 @@ def test_the_neighbour_is_the_nearest_training_image(task):
             for part in (task.train, task.validation)
         ]
     near = torch.cdist(sides[1].double(), sides[0].double()).argmin(1)
-    agree = (task.train.labels[near] == torch.tensor(found.predictions)).double().mean()
+    agree = (task.train.labels[near] == torch.tensor(evaluation.predictions)).double().mean()
     assert float(agree) > 0.99  # the same but for ties of float32
 
 

@@ -53,7 +53,10 @@ def test_what_a_step_draws_is_a_function_of_seed_and_step():
     values = {loss(adaptive, batch, step).item() for step in range(12)}
     assert len(values) > 4
     other = ElasticLoss(teacher, Distillation(), MANY, seed=2)
-    plans = [[each.draw.plan(adaptive, each.seed, n) for n in range(20)] for each in (loss, other)]
+    plans = [
+        [objective.draw.plan(adaptive, objective.seed, n) for n in range(20)]
+        for objective in (loss, other)
+    ]
     assert plans[0] != plans[1]
 
 
@@ -84,7 +87,7 @@ def test_gates_learn_and_then_drop():
     near(loss(adaptive, batch, 2).double(), torch.tensor(0.5).double(), within=0.1)
     loss(adaptive, batch, 2).backward()
     gates = list(adaptive.encoder.gates.parameters())
-    assert any(bool((each.grad != 0).any()) for each in gates)
+    assert any(bool((tensor.grad != 0).any()) for tensor in gates)
     assert loss(adaptive, batch, 3) == 0, "what drops tokens has no share to learn"
     follow = ElasticLoss(teacher, replace(weights, hidden_states=1.0), draw)
     with torch.no_grad():
@@ -135,13 +138,13 @@ def test_the_whole_plan_with_one_exit_is_ordinary_distillation(family):
     adaptive, teacher = _pair(family, exits=[])
     weights = Distillation(labels=0.3, outputs=0.8, hidden_states=0.0, temperature=3.0)
     batch = _batch(family)
-    ours = ElasticLoss(teacher, weights, WHOLE)(adaptive, batch, 7)
+    loss = ElasticLoss(teacher, weights, WHOLE)(adaptive, batch, 7)
 
     class Plain(torch.nn.Module):
         def forward(self, **given):
             return adaptive(**given)
 
-    near(ours.double(), distillation_loss(Plain(), teacher, batch, weights).double(), within=1e-6)
+    near(loss.double(), distillation_loss(Plain(), teacher, batch, weights).double(), within=1e-6)
 
 
 def test_all_exits_count_alike():
@@ -156,8 +159,8 @@ def test_all_exits_count_alike():
     for logits in answers.values():
         right = F.cross_entropy(logits.float(), batch["labels"])
         losses.append(0.3 * right + 0.8 * output_divergence(logits.float(), goal, 3.0))
-    found = ElasticLoss(teacher, weights, HALF)(adaptive, batch, 0)
-    near(found, sum(losses) / 3, within=1e-6)
+    loss = ElasticLoss(teacher, weights, HALF)(adaptive, batch, 0)
+    near(loss, sum(losses) / 3, within=1e-6)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -182,13 +185,13 @@ def test_the_distance_against_a_loop():
     layers = []
     for number in range(1, 5):
         real, row = [], 0
-        for text, place in given["attention_mask"].nonzero().tolist():
-            real.append((states[number][row] - goals[number][text, place]).square().mean())
+        for text, token in given["attention_mask"].nonzero().tolist():
+            real.append((states[number][row] - goals[number][text, token]).square().mean())
             row += 1
         assert row == len(states[number]) == 13
         layers.append(torch.stack(real).mean())
-    found = packed_distance(states, goals, given["attention_mask"])
-    near(found.double(), torch.stack(layers).mean(), within=1e-6)
+    distance = packed_distance(states, goals, given["attention_mask"])
+    near(distance.double(), torch.stack(layers).mean(), within=1e-6)
 
 
 def test_dropped_tokens_end_the_comparison_after_the_layer_that_drops_them():
@@ -233,9 +236,9 @@ def test_the_models_own_plan_is_neither_used_nor_changed():
     batch, loss = _batch(), ElasticLoss(teacher, Distillation(), MANY)
     before = loss(adaptive, batch, 3).item()
     adaptive.plan = replace(narrowed(adaptive.encoder.sizes, 0.5), exits=(2,), threshold=0.4)
-    kept = adaptive.plan
+    plan = adaptive.plan
     assert loss(adaptive, batch, 3).item() == before
-    assert adaptive.plan == kept
+    assert adaptive.plan == plan
 
 
 def test_teachers_that_do_not_match_are_refused():

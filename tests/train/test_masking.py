@@ -63,10 +63,10 @@ def test_every_patch_is_hidden_as_often_by_chance():
 
 def test_pixels_of_masked_patches():
     masks = torch.tensor([[True, False, False, True]])
-    found = pixel_masks(masks, torch.zeros(1, 3, 4, 4))[0, 0]
-    wanted = torch.zeros(4, 4, dtype=torch.bool)
-    wanted[:2, :2] = wanted[2:, 2:] = True
-    assert torch.equal(found, wanted)
+    mask = pixel_masks(masks, torch.zeros(1, 3, 4, 4))[0, 0]
+    expected = torch.zeros(4, 4, dtype=torch.bool)
+    expected[:2, :2] = expected[2:, 2:] = True
+    assert torch.equal(mask, expected)
 
 
 def test_the_loss_looks_at_masked_pixels_alone(task):
@@ -91,10 +91,10 @@ def test_training_explains_what_was_not_seen(task, tmp_path):
     model, objective = small(task), MaskedPatches()
     before = objective.validate(model, task, 64).score
     recipe = Recipe(epochs=4, batch_size=32, learning_rate=3e-3)
-    found = train(model, task, recipe, output_dir=tmp_path / "run", objective=objective)
-    assert found.metric == "explained"
-    assert found.validation_accuracy is None
-    assert found.validation_score > max(0.15, before + 0.1)
+    result = train(model, task, recipe, output_dir=tmp_path / "run", objective=objective)
+    assert result.metric == "explained"
+    assert result.validation_accuracy is None
+    assert result.validation_score > max(0.15, before + 0.1)
     after = objective.validate(model, task, 37)
     assert after.metric == "explained"
     assert after.right is None

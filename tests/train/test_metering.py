@@ -47,8 +47,10 @@ def _clock():
 
 def _task():
     task = token_task()
-    own = task.validation
-    object.__setattr__(task, "validation", Ticking("input_ids", own.inputs, own.labels))
+    validation = task.validation
+    object.__setattr__(
+        task, "validation", Ticking("input_ids", validation.inputs, validation.labels)
+    )
     return task
 
 
@@ -67,7 +69,7 @@ def test_energy_grows_from_validation_to_validation(tmp_path):
     result = train(token_model(task), task, RECIPE, output_dir=tmp_path, meter=windows)
     spent = [entry["cpu_j"] for entry in result.curve]
     assert 0 < spent[0] < spent[1] < spent[2]
-    assert [each.obtained for each in windows.components] == ["estimated"]
+    assert [component.obtained for component in windows.components] == ["estimated"]
 
 
 def test_a_window_ends_only_once():

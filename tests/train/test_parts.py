@@ -55,14 +55,14 @@ def test_batches_hold_like_lengths_and_every_example_once():
     generator = torch.Generator().manual_seed(0)
     lengths = torch.randint(1, 100, (1000,), generator=generator).tolist()
     order = LengthGrouped(lengths, 10, seed=0)
-    seen = list(order)
-    assert Counter(seen) == Counter(range(1000))
+    indices = list(order)
+    assert Counter(indices) == Counter(range(1000))
     spreads = [
         max(lengths[i] for i in batch) - min(lengths[i] for i in batch)
-        for batch in (seen[start : start + 10] for start in range(0, 1000, 10))
+        for batch in (indices[start : start + 10] for start in range(0, 1000, 10))
     ]
     assert sum(spreads) / len(spreads) < 5
-    first = [lengths[seen[start]] for start in range(0, 1000, 10)]
+    first = [lengths[indices[start]] for start in range(0, 1000, 10)]
     assert first != sorted(first) != first[::-1]
 
 
@@ -94,7 +94,7 @@ def test_examples_of_one_length_are_shuffled():
 def test_evaluation_is_in_the_examples_own_order():
     task = token_task()
     model = token_model(task).train()
-    found = evaluate(model, task, "train", batch_size=7)
+    evaluation = evaluate(model, task, "train", batch_size=7)
     assert model.training
     model.eval()
     losses = []
@@ -104,10 +104,10 @@ def test_evaluation_is_in_the_examples_own_order():
         with torch.no_grad():
             logits = model(**batch).logits
         losses.append(float(F.cross_entropy(logits, labels)))
-        assert found.correct[index] == bool(logits.argmax(-1) == labels)
-    assert found.count == len(losses) == 60
-    assert found.accuracy == sum(found.correct) / 60
-    assert found.loss == pytest.approx(sum(losses) / 60, rel=1e-5)
+        assert evaluation.correct[index] == bool(logits.argmax(-1) == labels)
+    assert evaluation.count == len(losses) == 60
+    assert evaluation.accuracy == sum(evaluation.correct) / 60
+    assert evaluation.loss == pytest.approx(sum(losses) / 60, rel=1e-5)
 
 
 def test_evaluation_batches_are_padded_little():
@@ -121,12 +121,12 @@ def test_evaluation_batches_are_padded_little():
 def test_batches_of_long_examples_are_smaller_and_leave_nothing_out():
     task = token_task()
     lengths, longest = task.train.lengths, max(task.train.lengths)
-    found = list(batches_by_length(task.train, 6, most_tokens=3 * longest))
-    assert sorted(index for batch in found for index in batch) == list(range(len(task.train)))
-    padded = [len(batch) * max(lengths[index] for index in batch) for batch in found]
+    batches = list(batches_by_length(task.train, 6, most_tokens=3 * longest))
+    assert sorted(index for batch in batches for index in batch) == list(range(len(task.train)))
+    padded = [len(batch) * max(lengths[index] for index in batch) for batch in batches]
     assert max(padded) <= 3 * longest
-    assert len(found[0]) == 3
-    assert max(map(len, found)) <= 6
+    assert len(batches[0]) == 3
+    assert max(map(len, batches)) <= 6
     assert [len(batch) for batch in batches_by_length(task.train, 6, most_tokens=1)] == [1] * 60
 
 

@@ -48,18 +48,18 @@ def test_a_product_by_hand():
     x = torch.tensor([[1.0, -0.5], [0.2, 0.1]], requires_grad=True)
     weight = torch.tensor([[1.0, 0.3], [-0.02, 0.01]], requires_grad=True)
     bias = torch.tensor([0.5, 0.0], requires_grad=True)
-    found = int8_product(x, weight, bias, rules=Int8Rules(reduce_range=False))
+    product = int8_product(x, weight, bias, rules=Int8Rules(reduce_range=False))
     steps = torch.tensor([1.5 / 255, 0.2 / 255])
     numbers = (x / steps[:, None]).round()
     weight_steps = torch.tensor([1.0 / 127, 0.02 / 127])
-    kept = (weight / weight_steps[:, None]).round()
-    expected = (numbers @ kept.T) * steps[:, None] * weight_steps + bias
-    torch.testing.assert_close(found, expected)
-    assert not torch.equal(found, F.linear(x, weight, bias))
+    rounded = (weight / weight_steps[:, None]).round()
+    expected = (numbers @ rounded.T) * steps[:, None] * weight_steps + bias
+    torch.testing.assert_close(product, expected)
+    assert not torch.equal(product, F.linear(x, weight, bias))
     given = torch.tensor([[1.0, 2.0], [3.0, -1.0]])
-    found.backward(given)
+    product.backward(given)
     torch.testing.assert_close(bias.grad, given.sum(0))
-    torch.testing.assert_close(x.grad, given @ (kept * weight_steps[:, None]).detach())
+    torch.testing.assert_close(x.grad, given @ (rounded * weight_steps[:, None]).detach())
     torch.testing.assert_close(weight.grad, given.T @ (numbers * steps[:, None]).detach())
 
 
@@ -135,26 +135,26 @@ def test_gradients_reach_every_weight_but_frozen_embeddings():
     loss = Int8Loss(objective)(model, batch, 0)
     loss.backward()
     assert loss.item() != plain.item()
-    moved = {name for name, each in model.named_parameters() if each.grad is not None}
+    moved = {name for name, tensor in model.named_parameters() if tensor.grad is not None}
     assert moved == {n for n, _ in model.named_parameters() if not n.startswith("embeddings.")}
-    assert all(bool(each.grad.any()) for each in model.parameters() if each.grad is not None)
-    assert all(each.grad is None for each in teacher.parameters())
+    assert all(bool(tensor.grad.any()) for tensor in model.parameters() if tensor.grad is not None)
+    assert all(tensor.grad is None for tensor in teacher.parameters())
 
 
 def test_the_teacher_is_not_rounded():
     model, teacher = _frozen()
     batch = {**texts([9, 4, 7]), "labels": torch.tensor([0, 2, 1])}
-    seen = []
+    outputs = []
 
     class Watched(nn.Module):
         def forward(self, **given):
-            seen.append(teacher(**{n: v for n, v in given.items() if n != "labels"}))
-            return seen[-1]
+            outputs.append(teacher(**{n: v for n, v in given.items() if n != "labels"}))
+            return outputs[-1]
 
     Int8Loss(ElasticLoss(Watched(), FOLLOW, WHOLE))(model, batch, 0)
     with torch.no_grad():
         plain = teacher(**texts([9, 4, 7])).logits
-    assert torch.equal(seen[0].logits, plain)
+    assert torch.equal(outputs[0].logits, plain)
 
 
 def test_a_run_says_that_it_is_for_int8_and_ends_nearer_to_it(tmp_path):

@@ -25,19 +25,21 @@ def _is_raised(mixed: torch.Tensor) -> bool:
 
 @pytest.mark.parametrize("mask", ["none", "boolean", "added"])
 def test_it_is_float32_attention_of_the_same_numbers_and_bfloat16_again(mask):
-    streams, seen = _streams(), torch.tensor([[True, True, True, False, True]])
-    given = {"none": None, "boolean": seen, "added": torch.zeros(1, 5).masked_fill(~seen, -1e4)}[
-        mask
-    ]
+    streams, visible = _streams(), torch.tensor([[True, True, True, False, True]])
+    given = {
+        "none": None,
+        "boolean": visible,
+        "added": torch.zeros(1, 5).masked_fill(~visible, -1e4),
+    }[mask]
     under = given.bfloat16() if mask == "added" else given
     with raised_attention(bfloat16=True, device=CPU), torch.autocast("cpu", torch.bfloat16):
-        found = F.scaled_dot_product_attention(*streams, under, scale=0.3)
+        output = F.scaled_dot_product_attention(*streams, under, scale=0.3)
     wide = [stream.detach().float().requires_grad_() for stream in streams]
-    wanted = F.scaled_dot_product_attention(*wide, given, scale=0.3)
-    assert found.dtype is torch.bfloat16
-    assert torch.equal(found, wanted.bfloat16())
-    found.sum().backward()
-    wanted.sum().backward()
+    expected = F.scaled_dot_product_attention(*wide, given, scale=0.3)
+    assert output.dtype is torch.bfloat16
+    assert torch.equal(output, expected.bfloat16())
+    output.sum().backward()
+    expected.sum().backward()
     for narrow, broad in zip(streams, wide, strict=True):
         assert torch.equal(narrow.grad, broad.grad.bfloat16())
 
@@ -65,7 +67,7 @@ def test_other_steps_are_left_alone(bfloat16, device):
         assert not _is_raised(F.scaled_dot_product_attention(*_streams()))
 
 
-class Asks:
+class Attending:
     """A loss that attends, and keeps what it was given."""
 
     teacher = None
@@ -86,7 +88,7 @@ class Asks:
 @pytest.mark.filterwarnings("ignore:this processor has no instructions for bfloat16")
 @pytest.mark.parametrize("precision", ["bfloat16", "float32"])
 def test_training_in_bfloat16_asks_for_it(tmp_path, precision):
-    task, loss = token_task(), Asks()
+    task, loss = token_task(), Attending()
     recipe = Recipe(epochs=1, precision=precision, device="cpu")
     train(token_model(task), task, recipe, output_dir=tmp_path, objective=loss)
     assert set(loss.raised) == {precision == "bfloat16"}

@@ -29,7 +29,9 @@ def test_only_what_is_a_mechanisms_own_gets_another_rate():
     model = swapped(token_task())
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     quicken(optimizer, model, 20.0)
-    rates = {id(each): group["lr"] for group in optimizer.param_groups for each in group["params"]}
+    rates = {
+        id(tensor): group["lr"] for group in optimizer.param_groups for tensor in group["params"]
+    }
     for name, parameter in model.named_parameters():
         expected = 2.0 if ".sparing." in f".{name}." else 0.1
         assert rates[id(parameter)] == expected, name
@@ -41,7 +43,9 @@ def test_networks_of_gates_count_as_brought_and_thresholds_have_their_own_rate()
     gated = nn.ModuleDict({"skim": SkimGate(8, 1), "threshold": ThresholdGate(8, 1)})
     optimizer = torch.optim.AdamW(gated.parameters(), lr=0.1)
     quicken(optimizer, gated, 20.0)
-    rates = {id(each): group["lr"] for group in optimizer.param_groups for each in group["params"]}
+    rates = {
+        id(tensor): group["lr"] for group in optimizer.param_groups for tensor in group["params"]
+    }
     for name, parameter in gated.named_parameters():
         assert rates[id(parameter)] == (2.0 if name.startswith("skim") else 0.1), name
 
@@ -100,9 +104,9 @@ def test_a_factor_that_is_none_is_refused(factor):
 def test_a_run_that_is_older_than_the_factor_is_read_back_with_the_usual_one(tmp_path):
     task = token_task()
     before = train(swapped(task), task, RECIPE, output_dir=tmp_path)
-    told = json.loads((tmp_path / "run.json").read_text())
-    del told["recipe.mechanism_rate_factor"]
-    (tmp_path / "run.json").write_text(json.dumps(told))
+    run_config = json.loads((tmp_path / "run.json").read_text())
+    del run_config["recipe.mechanism_rate_factor"]
+    (tmp_path / "run.json").write_text(json.dumps(run_config))
     assert train(swapped(task), task, RECIPE, output_dir=tmp_path) == before
     other = replace(RECIPE, mechanism_rate_factor=2.0)
     with pytest.raises(CheckpointError, match=r"its recipe.mechanism_rate_factor is 1.0, now"):

@@ -35,17 +35,17 @@ def free(monkeypatch):
 
 def saved_for_backward(model, batch, tokens):
     """Bytes of the distinct tensors that the forward pass keeps."""
-    seen = {}
+    bytes_of_storage = {}
 
     def keep(tensor):
-        seen[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        bytes_of_storage[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
     ids = torch.full((batch, tokens), 2)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         output = model(input_ids=ids).logits.sum()
     del output
-    return sum(seen.values())
+    return sum(bytes_of_storage.values())
 
 
 def test_eager_keeps_a_square_in_every_layer():
@@ -108,9 +108,9 @@ def test_evaluating_takes_smaller_batches_and_refuses_what_cannot_fit(free):
     free(8 * one)
     assert fitting_batch(model, task, task.test, 128) == 2
     assert fitting_batch(model, task, task.test.subset([0, 1]), 128) == 128
-    found = evaluate(model, task)
-    assert found.predictions == whole.predictions
-    assert found.loss == pytest.approx(whole.loss, rel=1e-5)
+    evaluation = evaluate(model, task)
+    assert evaluation.predictions == whole.predictions
+    assert evaluation.loss == pytest.approx(whole.loss, rel=1e-5)
     free(one - 1)
     with pytest.raises(UsageError, match=r"evaluating one example of 9 tokens needs at least 0\.0"):
         evaluate(model, task)

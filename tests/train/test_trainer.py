@@ -32,7 +32,7 @@ def task():
 
 
 class _StopAt:
-    """Stands for a user who presses Ctrl-C when so much is done."""
+    """Ctrl-C once a share of the training is done."""
 
     def __init__(self, fraction):
         self.fraction = fraction
@@ -44,16 +44,20 @@ class _StopAt:
 
 
 @pytest.fixture
-def always_told(monkeypatch):
+def instant_progress(monkeypatch):
     monkeypatch.setattr("sparing.train._loop.PROGRESS_SECONDS", 0)
 
 
 def test_training_learns_and_leaves_what_it_says(task, tmp_path, capfd):
     model = token_model(task)
-    told, waited = [], []
-    with progress_to(lambda *event: waited.append(event)):  # and is not: somebody else asked
+    events, waited = [], []
+    with progress_to(lambda *event: waited.append(event)):  # no event: the call has a callback
         result = train(
-            model, task, RECIPE, output_dir=tmp_path, on_progress=lambda *event: told.append(event)
+            model,
+            task,
+            RECIPE,
+            output_dir=tmp_path,
+            on_progress=lambda *event: events.append(event),
         )
     assert result.steps == 4 * 8
     assert result.examples_seen == 4 * len(task.train)
@@ -61,12 +65,12 @@ def test_training_learns_and_leaves_what_it_says(task, tmp_path, capfd):
     assert result.validation_accuracy == max(entry["validation_accuracy"] for entry in result.curve)
     assert result.curve[-1]["train_loss"] < result.curve[0]["train_loss"]
     assert result.train_time_s > 0
-    assert told[-1][0] == 1
+    assert events[-1][0] == 1
     assert waited == []
     assert capfd.readouterr() == ("", "")
-    found = evaluate(model, task, "validation")
-    assert found.accuracy == result.validation_accuracy
-    assert found.loss == pytest.approx(result.validation_loss, rel=1e-6)
+    evaluation = evaluate(model, task, "validation")
+    assert evaluation.accuracy == result.validation_accuracy
+    assert evaluation.loss == pytest.approx(result.validation_loss, rel=1e-6)
     reread = type(model).from_pretrained(tmp_path)
     assert equal(weights(model), weights(reread))
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -74,7 +78,7 @@ def test_training_learns_and_leaves_what_it_says(task, tmp_path, capfd):
 
 
 @pytest.mark.parametrize("fraction", [0.3, 0.5, 0.9])
-def test_an_interrupted_run_ends_with_the_same_bits(task, tmp_path, always_told, fraction):
+def test_an_interrupted_run_ends_with_the_same_bits(task, tmp_path, instant_progress, fraction):
     whole = token_model(task)
     expected = train(whole, task, RECIPE, output_dir=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
@@ -96,7 +100,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(task, tmp_path, always_told,
     assert metrics[0] == metrics[1]
 
 
-def test_vit_resumes_although_transformers_renames_its_weights(tmp_path, always_told):
+def test_vit_resumes_although_transformers_renames_its_weights(tmp_path, instant_progress):
     task = load_task("digits", patch_size=4)
     recipe = Recipe(epochs=2, batch_size=256, save_every_steps=2)
     whole = build_model("vit", task, width=8, layers=1)
@@ -137,7 +141,7 @@ def _whole_and_parts(task, folder):
     return whole, parts, saved
 
 
-def test_the_last_checkpoint_damaged(task, tmp_path, always_told):
+def test_the_last_checkpoint_damaged(task, tmp_path, instant_progress):
     whole, parts, (*_, newest) = _whole_and_parts(task, tmp_path)
     file = newest / "optimizer.pt"
     file.write_bytes(file.read_bytes()[:-100])
@@ -147,7 +151,7 @@ def test_the_last_checkpoint_damaged(task, tmp_path, always_told):
     assert equal(weights(whole), weights(resumed))
 
 
-def test_all_checkpoints_damaged(task, tmp_path, always_told):
+def test_all_checkpoints_damaged(task, tmp_path, instant_progress):
     with pytest.raises(KeyboardInterrupt):
         train(token_model(task), task, RECIPE, output_dir=tmp_path, on_progress=_StopAt(0.7))
     for file in tmp_path.glob("checkpoint-*/model.safetensors"):
@@ -157,9 +161,9 @@ def test_all_checkpoints_damaged(task, tmp_path, always_told):
     train(token_model(task), task, RECIPE, output_dir=tmp_path, resume="never")
 
 
-def test_the_first_checkpoint_torn_while_it_was_written(task, tmp_path, always_told):
-    whole, torn, (first, *others) = _whole_and_parts(task, tmp_path)
-    for path in others:
+def test_the_first_checkpoint_torn_while_it_was_written(task, tmp_path, instant_progress):
+    whole, torn, (first, *other_paths) = _whole_and_parts(task, tmp_path)
+    for path in other_paths:
         shutil.rmtree(path)
     (first / "trainer_state.json").unlink()  # it is written last
     again = token_model(task)
@@ -342,7 +346,7 @@ def test_a_full_disk_gives_one_line(task, tmp_path, monkeypatch):
         train(token_model(task), task, RECIPE, output_dir=tmp_path)
 
 
-def test_checkpoints_hold_the_models_own_names(task, tmp_path, always_told):
+def test_checkpoints_hold_the_models_own_names(task, tmp_path, instant_progress):
     whole, _, saved = _whole_and_parts(task, tmp_path)
     assert {frozenset(load_file(path / WEIGHTS)) for path in saved} == {
         frozenset(whole.state_dict())
@@ -381,9 +385,9 @@ def test_other_data_is_another_run(task, tmp_path):
     turned = replace(task, train=replace(task.train, labels=labels))
     with pytest.raises(CheckpointError, match="holds another run: its data is"):
         train(token_model(task), turned, RECIPE, output_dir=tmp_path)
-    told = json.loads((tmp_path / "run.json").read_text())
-    del told["data"]  # as older versions left it
-    (tmp_path / "run.json").write_text(json.dumps(told))
+    run_config = json.loads((tmp_path / "run.json").read_text())
+    del run_config["data"]  # as older versions left it
+    (tmp_path / "run.json").write_text(json.dumps(run_config))
     assert train(token_model(task), turned, RECIPE, output_dir=tmp_path).steps > 0
 
 

@@ -35,9 +35,9 @@ TEXT = {
 
 def dense(family="bert", dtype=torch.float64, seed=0, **changes):
     """A random classifier in evaluation mode; no weight, bias or norm is trivial."""
-    own = {"image_size": 8, "patch_size": 4} if family in IMAGES else TEXT
+    input_sizes = {"image_size": 8, "patch_size": 4} if family in IMAGES else TEXT
     name = FAMILIES[family]
-    sizes = {**SIZES, **own, **changes}
+    sizes = {**SIZES, **input_sizes, **changes}
     if family == "clip":
         sizes = {"num_labels": sizes.pop("num_labels"), "vision_config": sizes}
     config = getattr(transformers, f"{name}Config")(**sizes)
@@ -83,6 +83,6 @@ def alone(given, index):
     return one
 
 
-def near(ours, theirs, within=1e-10):
+def near(output, expected, within=1e-10):
     """Equal within so much, shapes and types included."""
-    torch.testing.assert_close(ours, theirs, rtol=within, atol=within)
+    torch.testing.assert_close(output, expected, rtol=within, atol=within)

@@ -90,12 +90,12 @@ def configuration(family, **changes):
     return getattr(transformers, config_class)(**{**sizes, **changes})
 
 
-def build(family, own="sdpa", dtype=torch.float64, config=None, **changes):
+def build(family, attention="sdpa", dtype=torch.float64, config=None, **changes):
     """A random model in evaluation mode; ``own`` is transformers' implementation."""
     torch.manual_seed(0)
     kind = getattr(transformers, _FAMILIES[family][0])
     config = config or configuration(family, **changes)
-    model = kind._from_config(config, attn_implementation=own, dtype=dtype).eval()
+    model = kind._from_config(config, attn_implementation=attention, dtype=dtype).eval()
     for name, parameter in model.named_parameters():
         # the usual 0.02 makes attention almost uniform, and masks almost invisible
         if parameter.ndim == 2 and "embed" not in name:

@@ -34,9 +34,9 @@ class Reader(Mechanism):
                 self.shift.copy_(weights["q_bias"])
 
     def mix(self, q, k, v, x, *, mask):
-        own = (x @ self.projection.T + self.shift).unflatten(-1, (self.heads.count, -1))
+        projected = (x @ self.projection.T + self.shift).unflatten(-1, (self.heads.count, -1))
         allowed = mask.dense(q.shape[2], k.shape[2], q.device)
-        return self.one * fused_softmax(q, k, v, allowed) + self.gain * own.transpose(1, 2)
+        return self.one * fused_softmax(q, k, v, allowed) + self.gain * projected.transpose(1, 2)
 
     def cost(self, work):
         return Cost(0, 0, 0)

@@ -1,5 +1,5 @@
-"""The adaptive form answers as the dense model does, for every family, until it is told to spend
-less; and then one budget sets it."""
+"""The adaptive form answers as the dense model does, for every family, until its plan spends less;
+then one budget sets the plan."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ TEXTS = [family for family in FAMILIES if family not in IMAGES]
 
 def _agree(model, given):
     with torch.no_grad():
-        found = adapt(model)(**given)
-        near(found.logits, model(**given).logits)
-    assert found.layers.tolist() == [LAYERS] * len(found.logits)
+        output = adapt(model)(**given)
+        near(output.logits, model(**given).logits)
+    assert output.layers.tolist() == [LAYERS] * len(output.logits)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -122,10 +122,10 @@ def test_the_longest_text(family):
 
 def test_a_batch_of_nobody():
     adaptive = adapt(dense())
-    nobody = torch.zeros(0, 5, dtype=torch.long)
+    no_tokens = torch.zeros(0, 5, dtype=torch.long)
     for plan in (adaptive.plan, replace(adaptive.plan, exits=(2,), threshold=0.5, tokens_kept=0.5)):
         adaptive.plan = plan
-        assert adaptive(input_ids=nobody, attention_mask=nobody).logits.shape == (0, 3)
+        assert adaptive(input_ids=no_tokens, attention_mask=no_tokens).logits.shape == (0, 3)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "vit"])
@@ -179,7 +179,7 @@ def test_a_loss_where_there_are_labels():
 @pytest.mark.parametrize(
     ("model", "error", "message"),
     [
-        (lambda: torch.nn.Linear(2, 2), UsageError, "needs a transformers model, got Linear"),
+        (lambda: torch.nn.Linear(2, 2), UsageError, "needs a transformers model; got Linear"),
         (
             lambda: others.build("llama"),
             Unsupported,
@@ -221,8 +221,8 @@ def test_a_batch_is_its_inputs_one_by_one(family):
         adaptive.plan = replace(plan, threshold=float(surest[1:3].mean()))
         together = adaptive(**given)
         apart = [adaptive(**alone(given, index)) for index in range(5)]
-    near(together.logits, torch.cat([each.logits for each in apart]))
-    assert torch.equal(together.layers, torch.cat([each.layers for each in apart]))
+    near(together.logits, torch.cat([single.logits for single in apart]))
+    assert torch.equal(together.layers, torch.cat([single.layers for single in apart]))
     assert 2 in together.layers
     assert together.layers.max() > 2
 
@@ -270,7 +270,7 @@ def test_a_budget_buys_the_best_plan_that_it_pays_for():
     assert adaptive.plan == full_plan(adaptive.encoder.sizes)
     assert adaptive.budget == 1
     for budget in (0.0, -1.0, 1.001, math.nan, math.inf):
-        with pytest.raises(UsageError, match=r"a share in \(0, 1\], got"):
+        with pytest.raises(UsageError, match=r"a share in \(0, 1\]; got"):
             adaptive.budget = budget
     with pytest.raises(UsageError, match=r"0.2 is below the cheapest plan, 0.25"):
         adaptive.budget = 0.2
@@ -349,6 +349,6 @@ def test_a_plan_set_by_hand():
 
 def test_transformers_types_stand():
     adaptive = adapt(dense())
-    found = adaptive(**inputs("bert"))
-    assert isinstance(found, transformers.modeling_outputs.SequenceClassifierOutput)
-    assert set(found.keys()) == {"logits", "layers"}
+    output = adaptive(**inputs("bert"))
+    assert isinstance(output, transformers.modeling_outputs.SequenceClassifierOutput)
+    assert set(output.keys()) == {"logits", "layers"}

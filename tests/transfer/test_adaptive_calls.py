@@ -24,8 +24,8 @@ def test_arguments_that_ask_for_nothing(family):
     expected = model(**given)
     names = (*NOTHING, "inputs_embeds", "interpolate_pos_encoding", "bool_masked_pos")
     for value in (None, False):
-        found = model(**given, **dict.fromkeys(names, value), return_dict=True)
-        assert torch.equal(found.logits, expected.logits)
+        output = model(**given, **dict.fromkeys(names, value), return_dict=True)
+        assert torch.equal(output.logits, expected.logits)
     labels = torch.tensor([0, 1, 2])
     logits, layers = model(**given, return_dict=False)
     assert torch.equal(logits, expected.logits)
@@ -36,7 +36,7 @@ def test_arguments_that_ask_for_nothing(family):
 
 
 @pytest.mark.parametrize(
-    ("family", "asked"),
+    ("family", "arguments"),
     [
         ("bert", {"output_hidden_states": True}),
         ("bert", {"output_attentions": True}),
@@ -49,11 +49,11 @@ def test_arguments_that_ask_for_nothing(family):
         ("vit", {"attention_mask": torch.ones(3, 5, dtype=torch.long)}),
     ],
 )
-def test_arguments_that_ask_for_more(family, asked):
-    (name,) = asked
+def test_arguments_that_ask_for_more(family, arguments):
+    (name,) = arguments
     match = "other inputs" if name in ("pixel_values", "attention_mask") else name
     with pytest.raises(sparing.Unsupported, match=match):
-        adapt(dense(family))(**inputs(family), **asked)
+        adapt(dense(family))(**inputs(family), **arguments)
 
 
 @pytest.mark.parametrize(
@@ -171,12 +171,12 @@ def _gradients(model, given):
     return {name: value.grad for name, value in model.named_parameters()}
 
 
-def _assert_same(ours, theirs):
-    assert ours.keys() == theirs.keys()
-    for name, value in theirs.items():
-        assert (value is None) == (ours[name] is None), name
+def _assert_same(output, expected):
+    assert output.keys() == expected.keys()
+    for name, value in expected.items():
+        assert (value is None) == (output[name] is None), name
         if value is not None:
-            torch.testing.assert_close(ours[name], value)
+            torch.testing.assert_close(output[name], value)
 
 
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing")

@@ -67,11 +67,13 @@ def test_automatic_classes_read_what_load_reads(family, tmp_path):
             model = kind.from_pretrained(tmp_path, **options)
             assert type(model) is AdaptiveClassifier
             assert torch.equal(model(**inputs(family)).logits, expected)
-    plain, ours = dense(family).config.to_dict(), config.to_dict()
+    plain, adaptive_config = dense(family).config.to_dict(), config.to_dict()
     assert config.dtype == torch.float64
     unlike = {"model_type", "architectures", "transformers_version", "_name_or_path", "dtype"}
-    kept = plain.keys() - unlike
-    assert {name: ours.get(name) for name in kept} == {name: plain[name] for name in kept}
+    names = plain.keys() - unlike
+    assert {name: adaptive_config.get(name) for name in names} == {
+        name: plain[name] for name in names
+    }
 
 
 @pytest.mark.parametrize("kind", [BertForSequenceClassification, RobertaForSequenceClassification])
@@ -118,8 +120,8 @@ def test_text_classification_pipeline(text_folder):
     answers = pipeline("text-classification", model=str(text_folder))(TEXTS)
     labels = [["bad", "so-so", "good"][number] for number in chances.argmax(-1).tolist()]
     assert [answer["label"] for answer in answers] == labels
-    found = [answer["score"] for answer in answers]
-    np.testing.assert_allclose(found, chances.amax(-1).tolist(), rtol=1e-5)
+    scores = [answer["score"] for answer in answers]
+    np.testing.assert_allclose(scores, chances.amax(-1).tolist(), rtol=1e-5)
 
 
 def test_a_tokenizer_that_does_not_say_what_it_is(text_folder, tmp_path):

@@ -39,11 +39,11 @@ def _adaptive(family="bert", dtype=torch.float64, seed=0):
     return adaptive
 
 
-def _assert_equal(ours, theirs):
-    assert list(ours.state_dict()) == list(theirs.state_dict())
-    for name, value in theirs.state_dict().items():
-        assert ours.state_dict()[name].dtype == value.dtype
-        assert torch.equal(ours.state_dict()[name], value), name
+def _assert_equal(loaded, original):
+    assert list(loaded.state_dict()) == list(original.state_dict())
+    for name, value in original.state_dict().items():
+        assert loaded.state_dict()[name].dtype == value.dtype
+        assert torch.equal(loaded.state_dict()[name], value), name
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -61,9 +61,9 @@ def test_what_is_saved_comes_back(family, tmp_path):
     assert loaded.encoder.exits == (2, 3, 4)
     assert loaded.config.sparing == adaptive.config.sparing
     with torch.no_grad():
-        found, expected = loaded(**inputs(family)), adaptive(**inputs(family))
-    assert torch.equal(found.logits, expected.logits)
-    assert torch.equal(found.layers, expected.layers)
+        output, expected = loaded(**inputs(family)), adaptive(**inputs(family))
+    assert torch.equal(output.logits, expected.logits)
+    assert torch.equal(output.layers, expected.layers)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -234,11 +234,11 @@ def test_a_crash_while_saving_over_another_model_mixes_nothing(cut, tmp_path, mo
         with pytest.raises(CheckpointError, match="give a folder that was saved whole"):
             sparing.load(tmp_path)
     else:
-        whole, found = new if cut == "at the end" else old, sparing.load(tmp_path)
-        _assert_equal(found, whole)
-        assert found.plan == whole.plan
+        whole, loaded = new if cut == "at the end" else old, sparing.load(tmp_path)
+        _assert_equal(loaded, whole)
+        assert loaded.plan == whole.plan
     new.save_pretrained(tmp_path)
-    found = sparing.load(tmp_path)
-    _assert_equal(found, new)
-    near(found(**given).logits, new(**given).logits)
+    loaded = sparing.load(tmp_path)
+    _assert_equal(loaded, new)
+    near(loaded(**given).logits, new(**given).logits)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]

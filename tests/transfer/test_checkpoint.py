@@ -40,11 +40,11 @@ def _edit(folder, change):
 
 
 def _assert_equal(loaded, model):
-    ours, theirs = loaded.state_dict(), model.state_dict()
-    assert list(ours) == list(theirs)
-    for name, value in theirs.items():
-        assert ours[name].dtype == value.dtype
-        assert torch.equal(ours[name], value), name
+    state, expected = loaded.state_dict(), model.state_dict()
+    assert list(state) == list(expected)
+    for name, value in expected.items():
+        assert state[name].dtype == value.dtype
+        assert torch.equal(state[name], value), name
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -62,8 +62,10 @@ def test_what_is_saved_comes_back(mechanism, tmp_path):
     _assert_equal(loaded, model)
     torch.testing.assert_close(output(loaded, given), output(model, given), rtol=1e-12, atol=1e-12)
     mechanisms = [layer.get_submodule("sparing") for layer in _swapped(loaded)]
-    assert [each.options() for each in mechanisms] == [each.options for each in report.swapped]
-    assert {each.heads.tokens for each in mechanisms} == {20}
+    assert [module.options() for module in mechanisms] == [
+        layer.options for layer in report.swapped
+    ]
+    assert {module.heads.tokens for module in mechanisms} == {20}
     assert loaded.config.sparing == model.config.sparing
 
 
@@ -202,12 +204,12 @@ def test_options_that_cannot_be_saved_are_refused_at_once():
 def test_a_model_without_a_swap_must_be_whole_too(tmp_path):
     build("bert").save_pretrained(tmp_path)
     file = tmp_path / "model.safetensors"
-    kept = load_file(file)
-    save_file({k: v for k, v in kept.items() if "layer.1." not in k}, file, {"format": "pt"})
+    tensors = load_file(file)
+    save_file({k: v for k, v in tensors.items() if "layer.1." not in k}, file, {"format": "pt"})
     with pytest.raises(CheckpointError, match=r"missing weights: bert\.encoder\.layer\.1"):
         sparing.load(tmp_path)
-    name = next(name for name in kept if name.endswith("layer.1.output.dense.weight"))
-    save_file({**kept, name: kept[name][:1].clone()}, file, {"format": "pt"})
+    name = next(name for name in tensors if name.endswith("layer.1.output.dense.weight"))
+    save_file({**tensors, name: tensors[name][:1].clone()}, file, {"format": "pt"})
     with pytest.raises(CheckpointError, match="mismatched weights"):
         sparing.load(tmp_path)
 

@@ -76,8 +76,8 @@ def run(model, given):
     known = {"CLIPTextModelWithProjection": "input_ids", "CLIPVisionModelWithProjection": "pixel"}
     only = known.get(type(model).__name__)
     if only is not None:
-        wanted = ("input_ids", "attention_mask") if only == "input_ids" else ("pixel_values",)
-        given = {name: value for name, value in given.items() if name in wanted}
+        names = ("input_ids", "attention_mask") if only == "input_ids" else ("pixel_values",)
+        given = {name: value for name, value in given.items() if name in names}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         return model(**given)[0]
@@ -100,8 +100,8 @@ def test_exact_attention_in_both_towers_changes_nothing(kind, padded, name):
 
 
 def test_the_text_tower_is_causal_and_the_other_is_not():
-    found = {layer.name.split(".")[0]: layer.causal for layer in find_layers(clip())}
-    assert found == {"text_model": True, "vision_model": False}
+    causal = {layer.name.split(".")[0]: layer.causal for layer in find_layers(clip())}
+    assert causal == {"text_model": True, "vision_model": False}
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -186,16 +186,16 @@ def _by_hand(model, pixels, keep):
 
 @torch.no_grad()
 def test_the_mean_is_over_the_patches_that_are_left():
-    own = dense("clip", patch_size=2)
-    model, given = sparing.adapt(own), images(3)
+    plain = dense("clip", patch_size=2)
+    model, given = sparing.adapt(plain), images(3)
     model.plan = replace(model.plan, tokens_kept=0.5, tokens_after=2)
     with sparing.record(model) as log:
-        found = model(**given).logits
-    kept = log["encoder/kept"][-1].view(3, 17)
-    assert kept.sum(1).tolist() == [9] * 3
-    assert bool(kept[:, 0].all())
-    for pixels, keep, logits in zip(given["pixel_values"], kept, found, strict=True):
-        near(logits, _by_hand(own, pixels, keep))
+        all_logits = model(**given).logits
+    selected = log["encoder/kept"][-1].view(3, 17)
+    assert selected.sum(1).tolist() == [9] * 3
+    assert bool(selected[:, 0].all())
+    for pixels, keep, logits in zip(given["pixel_values"], selected, all_logits, strict=True):
+        near(logits, _by_hand(plain, pixels, keep))
 
 
 @torch.no_grad()
@@ -205,23 +205,23 @@ def test_images_that_keep_other_numbers_of_patches_do_not_touch_each_other():
     with sparing.record(model) as log:
         together = model(**given).logits
     assert len(set(log["encoder/kept"][-1].view(4, 17).sum(1).tolist())) > 1
-    alone = [model(pixel_values=each[None]).logits for each in given["pixel_values"]]
+    alone = [model(pixel_values=pixels[None]).logits for pixels in given["pixel_values"]]
     near(together, torch.cat(alone))
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("dropping", [{"tokens_kept": 0.01}, {"tokens_above": 1e9}])
 def test_one_patch_is_always_left(dropping):
-    own = dense("clip", patch_size=2)
-    model, given = sparing.adapt(own), images(3)
+    plain = dense("clip", patch_size=2)
+    model, given = sparing.adapt(plain), images(3)
     model.plan = replace(model.plan, tokens_after=2, **dropping)
     with sparing.record(model) as log:
-        found = model(**given).logits
+        logits = model(**given).logits
     assert log["encoder/kept"][-1].view(3, 17).sum(1).tolist() == [2] * 3
-    assert bool(found.isfinite().all())
-    near(freeze(model)(**given).logits, found)
+    assert bool(logits.isfinite().all())
+    near(freeze(model)(**given).logits, logits)
     if "tokens_kept" in dropping:
-        near(segments(model)[0](**given)[1], found)
+        near(segments(model)[0](**given)[1], logits)
 
 
 @torch.no_grad()
@@ -235,11 +235,11 @@ def test_widths_exits_and_tokens_at_once():
     early = model.encoder.trace(rows, layout, model.plan).answers[2]
     between = float(early.softmax(-1).amax(-1).median())
     model.plan = replace(model.plan, exits=(2, 3), threshold=between)
-    found = model(**given)
-    assert sorted(set(found.layers.tolist()))[0] == 2 < max(found.layers.tolist())
-    left = found.layers == 2
-    near(found.logits[left], early[left])
-    for plan, logits in ((replace(half, tokens_kept=0.6), answers[1]), (model.plan, found.logits)):
+    output = model(**given)
+    assert sorted(set(output.layers.tolist()))[0] == 2 < max(output.layers.tolist())
+    exited = output.layers == 2
+    near(output.logits[exited], early[exited])
+    for plan, logits in ((replace(half, tokens_kept=0.6), answers[1]), (model.plan, output.logits)):
         model.plan = plan
         near(freeze(model)(**given).logits, logits)
     assert not torch.equal(answers[0], answers[1])

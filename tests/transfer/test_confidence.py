@@ -54,38 +54,38 @@ def fitted(task):
 
 def test_the_surer_the_oftener_it_agrees(task, fitted):
     adaptive, fits = fitted
-    found = outcomes(adaptive, task, task.test, full_plan(adaptive.encoder.sizes))
-    answer = found.logits[-1].argmax(-1)
+    exits = outcomes(adaptive, task, task.test, full_plan(adaptive.encoder.sizes))
+    answer = exits.logits[-1].argmax(-1)
     assert [fit.layer for fit in fits] == [2, 3]
     for fit in fits:
-        index = found.exit_index(fit.layer)
-        agree = (found.logits[index].argmax(-1) == answer).double()
+        index = exits.exit_index(fit.layer)
+        agree = (exits.logits[index].argmax(-1) == answer).double()
         assert 10 < fit.agreed < 240 == fit.examples - 10
-        sure = found.learned[index]
-        assert bool(((sure > 0) & (sure < 1)).all())
-        assert abs(float(sure.mean() - agree.mean())) < 0.06, "probabilities, not scores"
-        order = sure.argsort(descending=True)
+        probabilities = exits.learned[index]
+        assert bool(((probabilities > 0) & (probabilities < 1)).all())
+        assert abs(float(probabilities.mean() - agree.mean())) < 0.06, "probabilities, not scores"
+        order = probabilities.argsort(descending=True)
         assert agree[order[:150]].mean() > agree[order[150:]].mean() + 0.1
-    assert bool(found.learned[-1].isnan().all())
+    assert bool(exits.learned[-1].isnan().all())
 
 
 def test_a_decision_by_what_was_learned_is_what_the_model_does(task, fitted):
     adaptive, _ = fitted
     plan = replace(full_plan(adaptive.encoder.sizes), confidence="learned")
-    found = outcomes(adaptive, task, task.test.subset(range(40)), plan)
-    values = found.learned[1].sort().values
+    exits = outcomes(adaptive, task, task.test.subset(range(40)), plan)
+    values = exits.learned[1].sort().values
     # between two inputs: one alone is rounded otherwise than in a batch
-    tried = (decide(found, float(middle)) for middle in (values[1:] + values[:-1]) / 2)
-    decision = next(each for each in tried if len(each.layers.unique()) == 3)
+    tried = (decide(exits, float(middle)) for middle in (values[1:] + values[:-1]) / 2)
+    decision = next(candidate for candidate in tried if len(candidate.layers.unique()) == 3)
     adaptive.plan = decision.plan
-    seen, flops = [], []
+    layers, flops = [], []
     for index in range(40):
         batch = task.collate([task.test[index]])
         batch.pop("labels")
         with sparing.record(adaptive) as log, torch.no_grad():
-            seen.append(int(adaptive(**batch).layers))
+            layers.append(int(adaptive(**batch).layers))
         flops.append(float(log["encoder/flops"][0]))
-    assert decision.layers.tolist() == seen
+    assert decision.layers.tolist() == layers
     assert decision.flops.tolist() == flops
 
 
@@ -133,8 +133,8 @@ def test_where_all_agree_nothing_is_certain(task):
     (fit,) = fit_confidence(adaptive, task, examples=98)
     assert (fit.agreed, fit.strength) == (98, None)
     head = adaptive.encoder.confidence_head(2)
-    sure = head(torch.randn(4, 16), torch.randn(4, 3))
-    torch.testing.assert_close(sure, torch.full((4,), 99 / 100))
+    probabilities = head(torch.randn(4, 16), torch.randn(4, 3))
+    torch.testing.assert_close(probabilities, torch.full((4,), 99 / 100))
 
 
 def test_what_cannot_be_fitted(task):

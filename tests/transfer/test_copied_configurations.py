@@ -49,8 +49,8 @@ def test_own_attention_is_what_the_class_would_use(builder, teacher, tmp_path):
     expected = dense()(**GIVEN).logits
     sparing.swap(student, "linear")
     assert not torch.equal(student(**GIVEN).logits, expected)
-    asked = student(**GIVEN, output_attentions=True).logits
-    torch.testing.assert_close(asked, expected)
+    eager_logits = student(**GIVEN, output_attentions=True).logits
+    torch.testing.assert_close(eager_logits, expected)
     square = torch.ones(2, 1, 9, 9, dtype=torch.bool)
     masked = student(input_ids=GIVEN["input_ids"], attention_mask=square).logits
     torch.testing.assert_close(masked, expected)

@@ -84,7 +84,7 @@ def test_less_costs_less_and_stays_near(model, batches, query_dim, value_dim):
 
 
 def plain_cut(model, dim):
-    """The first coordinates of the heads as they stand, for the scores alone."""
+    """The first coordinates of the heads as they are, for the scores alone."""
     with torch.no_grad():
         for layer in model.encoder.layers:
             rows = layer.projection.weight.view(4, layer.head_rows, -1)
@@ -104,8 +104,8 @@ def test_the_data_choose_better_than_the_order_does(model, batches):
 def test_moments_look_at_real_tokens_alone(model, batches):
     noisy = [{name: value.clone() for name, value in batch.items()} for batch in batches]
     noisy[0]["input_ids"][3, 5:] = 7
-    for ours, theirs in zip(moments_of(model, batches), moments_of(model, noisy), strict=True):
-        assert torch.equal(ours.keys, theirs.keys)
+    for moments, expected in zip(moments_of(model, batches), moments_of(model, noisy), strict=True):
+        assert torch.equal(moments.keys, expected.keys)
 
 
 def test_it_saves_and_loads(model, batches, tmp_path):

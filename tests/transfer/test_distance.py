@@ -14,13 +14,13 @@ from tests.transfer.families import build, inputs, output
 
 def test_softmax_is_no_distance_away():
     model, given = build("bert"), inputs("bert")
-    found = sparing.swap(model, "softmax").distance([given])
-    assert found.output_error < 1e-12
-    assert abs(found.divergence) < 1e-12
-    assert set(found.layers) == {
+    difference = sparing.swap(model, "softmax").distance([given])
+    assert difference.output_error < 1e-12
+    assert abs(difference.divergence) < 1e-12
+    assert set(difference.layers) == {
         f"bert.encoder.layer.{number}.attention.self" for number in range(3)
     }
-    assert max(found.layers.values()) < 1e-12
+    assert max(difference.layers.values()) < 1e-12
 
 
 def test_figures_are_what_they_say():
@@ -28,15 +28,15 @@ def test_figures_are_what_they_say():
     original = copy.deepcopy(model)
     before = output(model, given)
     report = sparing.swap(model, "linear", layers=[0])
-    found = report.distance([given])
+    difference = report.distance([given])
     after = output(model, given)
-    assert found.output_error == pytest.approx(float((after - before).norm() / before.norm()))
+    assert difference.output_error == pytest.approx(float((after - before).norm() / before.norm()))
     old, new = before.softmax(-1), after.softmax(-1)
     expected = (old * (old.log() - new.log())).sum(-1).mean()
-    assert found.divergence == pytest.approx(float(expected))
-    assert found.layers.keys() == {"bert.encoder.layer.0.attention.self"}
-    assert distance(original, model, [given]) == found
-    assert "nats" in str(found)
+    assert difference.divergence == pytest.approx(float(expected))
+    assert difference.layers.keys() == {"bert.encoder.layer.0.attention.self"}
+    assert distance(original, model, [given]) == difference
+    assert "nats" in str(difference)
 
 
 def test_batches_are_added_up_and_pads_left_out():
@@ -53,9 +53,9 @@ def test_batches_are_added_up_and_pads_left_out():
 
 def test_models_without_logits_and_of_images():
     report = sparing.swap(build("deit"), "linear")
-    found = report.distance([inputs("deit")])
-    assert found.divergence is None
-    assert found.output_error > 0
+    difference = report.distance([inputs("deit")])
+    assert difference.divergence is None
+    assert difference.output_error > 0
     assert sparing.swap(build("vit"), "linear").distance([inputs("vit")]).divergence > 0
 
 

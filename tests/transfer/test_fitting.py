@@ -35,16 +35,16 @@ def model():
 @pytest.fixture
 def timed(monkeypatch, model):
     """Each plan takes 10 ms a layer; what was timed is kept."""
-    seen = []
+    plans = []
 
     def clock(calls, **options):
-        seen.append(model.plan)
+        plans.append(model.plan)
         return {
             "plan": SimpleNamespace(p50_ms=10.0 * model.plan.layers, disturbance=BUSY["reason"])
         }
 
     monkeypatch.setattr(fitting, "paired_latency", clock)
-    return seen
+    return plans
 
 
 def test_the_dearest_plan_that_holds_is_set(model, timed):

@@ -52,10 +52,10 @@ def test_a_frozen_model_is_its_plan(family, tokens_kept):
     adaptive.plan = replace(adaptive.plan, threshold=threshold, tokens_kept=tokens_kept)
     before = [parameter.clone() for parameter in adaptive.parameters()]
     frozen = freeze(adaptive)
-    ours, theirs = frozen(**given), adaptive(**given)
-    near(ours.logits, theirs.logits, within=1e-12)
-    assert torch.equal(ours.layers, theirs.layers)
-    assert len(ours.layers.unique()) > 1
+    output, expected = frozen(**given), adaptive(**given)
+    near(output.logits, expected.logits, within=1e-12)
+    assert torch.equal(output.layers, expected.layers)
+    assert len(output.layers.unique()) > 1
     assert _count(frozen) < 0.8 * _count(adaptive)
     assert frozen.plan == adaptive.plan
     sizes = [(size.heads, size.neurons) for size in frozen.encoder.sizes]
@@ -71,9 +71,9 @@ def test_a_frozen_model_keeps_both_widths():
     adaptive.plan = replace(plan, threshold=0.9)
     frozen = freeze(adaptive)
     with sparing.record(frozen) as log:
-        ours = frozen(**given)
-    theirs = adaptive(**given)
-    near(ours.logits, theirs.logits, within=1e-12)
+        output = frozen(**given)
+    expected = adaptive(**given)
+    near(output.logits, expected.logits, within=1e-12)
     assert 0 < int(log["encoder/narrow"][0].sum()) < 4
     assert frozen.plan == adaptive.plan
     assert frozen.encoder.exits == (2, 3, 4)
@@ -90,11 +90,11 @@ def test_gates_are_saved_and_frozen(kind, tmp_path):
     adaptive.encoder.add_gates(kind, (1, 2, 3))
     torch.manual_seed(1)
     states = adaptive.encoder.trace(*adaptive.embed(**given), adaptive.plan).states
-    for place, gate in adaptive.encoder.gates.items():
+    for key, gate in adaptive.encoder.gates.items():
         if kind == "skim":
             gate.fall.weight.normal_()
             gate.fall.bias.zero_()
-            gate.fall.bias -= gate(states[int(place)], None).median()
+            gate.fall.bias -= gate(states[int(key)], None).median()
         else:
             gate.part.fill_(0.9 / gate.RATE)
     adaptive.plan = replace(adaptive.plan.shortened(3), gated=True)
@@ -104,7 +104,7 @@ def test_gates_are_saved_and_frozen(kind, tmp_path):
     assert list(frozen.encoder.gates) == ["1", "2"], "after the last layer there is nothing to drop"
     with sparing.record(adaptive) as log:
         expected = adaptive(**given).logits
-    first, second = (int(kept.sum()) for kept in log["encoder/kept"])
+    first, second = (int(keep.sum()) for keep in log["encoder/kept"])
     assert 22 > first > second >= 4
     for other in (loaded, frozen):
         near(other(**given).logits, expected, within=1e-12)
@@ -201,10 +201,10 @@ def test_segments_one_after_the_other_are_the_model(family):
     assert [len(part.layers) for part in parts] == [2, 1, 1]
     assert not any(part.training for part in parts)
     logits, depths = _chain(parts, given, adaptive.plan.threshold)
-    found = adaptive(**given)
-    near(logits, found.logits)
-    assert torch.equal(torch.tensor([2, 3, 4])[depths.long()], found.layers)
-    assert len(found.layers.unique()) > 1
+    output = adaptive(**given)
+    near(logits, output.logits)
+    assert torch.equal(torch.tensor([2, 3, 4])[depths.long()], output.layers)
+    assert len(output.layers.unique()) > 1
 
 
 @torch.no_grad()
@@ -222,9 +222,9 @@ def test_segments_drop_the_tokens_that_the_model_drops(family, after):
     given = inputs(family, lengths=(9, 4, 7, 1))
     adaptive.plan = replace(adaptive.plan, threshold=_between(adaptive, given))
     logits, depths = _chain(segments(adaptive), given, adaptive.plan.threshold)
-    found = adaptive(**given)
-    near(logits, found.logits)
-    assert torch.equal(torch.tensor([2, 3, 4])[depths.long()], found.layers)
+    output = adaptive(**given)
+    near(logits, output.logits)
+    assert torch.equal(torch.tensor([2, 3, 4])[depths.long()], output.layers)
 
 
 @pytest.mark.parametrize("family", ["bert", "clip"])
@@ -232,14 +232,14 @@ def test_segments_drop_the_tokens_that_the_model_drops(family, after):
 def test_an_exit_where_tokens_are_dropped_answers_as_a_model_that_ends_there(family):
     adaptive, given = _adaptive(family), inputs(family)
     adaptive.plan = replace(adaptive.plan, exits=(2, 3), tokens_kept=0.5, tokens_after=2)
-    seen = adaptive.encoder.trace(*adaptive.embed(**given), adaptive.plan).answers
+    traced = adaptive.encoder.trace(*adaptive.embed(**given), adaptive.plan).answers
     adaptive.plan = replace(adaptive.plan, threshold=0.0)
-    left = adaptive(**given)
-    assert left.layers.tolist() == [2] * len(left.layers)
+    exited = adaptive(**given)
+    assert exited.layers.tolist() == [2] * len(exited.layers)
     first = segments(adaptive)[0](*given.values())[1]
     adaptive.plan = adaptive.plan.shortened(2).without_choice
     ended = adaptive(**given).logits
-    for answers in (seen[2], left.logits, first):
+    for answers in (traced[2], exited.logits, first):
         near(answers, ended, within=1e-12)
 
 
@@ -274,13 +274,15 @@ def test_segments_export_and_agree_at_another_size(family):
     hidden, logits = exported(**large)
     near(hidden, first(**large)[0])
     near(logits, first(**large)[1])
-    masks = [{k: v for k, v in each.items() if k == "attention_mask"} for each in (small, large)]
+    masks = [
+        {k: v for k, v in example.items() if k == "attention_mask"} for example in (small, large)
+    ]
     rows = {"hidden": first(**small)[0], **masks[0]}
     exported = _exported(later, rows, 1 if family in IMAGES else 2)
-    found = exported(hidden=hidden, **masks[1])
-    near(found[1], later(hidden, **masks[1])[1])
+    outputs = exported(hidden=hidden, **masks[1])
+    near(outputs[1], later(hidden, **masks[1])[1])
     adaptive.plan = replace(adaptive.plan, threshold=1.0)
-    near(found[1], adaptive(**large).logits)
+    near(outputs[1], adaptive(**large).logits)
 
 
 @torch.no_grad()

@@ -26,9 +26,9 @@ def model():
 
 
 def pruned(folder, **changes):
-    own = model()
+    network = model()
     given = {"recipe": RECIPE, "stages": 2, "examples": 32, "folder": folder} | changes
-    return own, prune_gradually(own, TASK, given.pop("heads", 0.5), **given)
+    return network, prune_gradually(network, TASK, given.pop("heads", 0.5), **given)
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +37,10 @@ def done(tmp_path_factory):
 
 
 def test_heads_go_in_equal_stages_and_each_is_trained(done):
-    own, report = done
+    network, report = done
     assert [stage.left for stage in report.stages] == [6, 4]
     assert report.removed == 4
-    assert sum(len(block.remaining) for block in find_blocks(own)) == 4
+    assert sum(len(block.remaining) for block in find_blocks(network)) == 4
     assert all(stage.trained.steps == 4 for stage in report.stages)
     assert report.removed_params > 0
     content = json.loads(json.dumps(report.to_dict()))
@@ -53,14 +53,14 @@ def test_heads_go_in_equal_stages_and_each_is_trained(done):
 
 def test_each_stage_sees_the_data_in_another_order(tmp_path):
     pruned(tmp_path / "p")
-    told = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("p/stage-*/run.json"))]
-    assert [run["recipe.seed"] for run in told] == [RECIPE.seed, RECIPE.seed + 1]
+    records = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("p/stage-*/run.json"))]
+    assert [run["recipe.seed"] for run in records] == [RECIPE.seed, RECIPE.seed + 1]
 
 
 def test_what_comes_out_saves_and_loads(done, tmp_path):
-    own, _ = done
-    own.save_pretrained(tmp_path)
-    assert equal(weights(sparing.load(tmp_path)), weights(own))
+    network, _ = done
+    network.save_pretrained(tmp_path)
+    assert equal(weights(sparing.load(tmp_path)), weights(network))
 
 
 def test_an_interrupted_pruning_goes_on_as_if_nothing_had_been(done, tmp_path, monkeypatch):
@@ -77,12 +77,12 @@ def test_an_interrupted_pruning_goes_on_as_if_nothing_had_been(done, tmp_path, m
     with pytest.raises(KeyboardInterrupt):
         pruned(tmp_path)
     monkeypatch.setattr(gradual, "train", train)
-    asked = []
+    prunings = []
     real = gradual.prune
-    monkeypatch.setattr(gradual, "prune", lambda *a, **n: asked.append(1) or real(*a, **n))
-    own, report = pruned(tmp_path)
-    assert asked == []  # what goes was decided before the interruption
-    assert equal(weights(own), weights(done[0]))
+    monkeypatch.setattr(gradual, "prune", lambda *a, **n: prunings.append(1) or real(*a, **n))
+    network, report = pruned(tmp_path)
+    assert prunings == []  # what goes was decided before the interruption
+    assert equal(weights(network), weights(done[0]))
     assert [stage.after for stage in report.stages] == [s.after for s in done[1].stages]
 
 
@@ -123,6 +123,6 @@ def test_answers_in_a_text_carry_their_ends():
     batch = labelled_batches(task, 40)[0]
     assert "labels" not in batch
     assert torch.equal(batch["end_positions"], batch["start_positions"] + 1)
-    assert sum(len(each["input_ids"]) for each in labelled_batches(task, 40)) == 40
+    assert sum(len(example["input_ids"]) for example in labelled_batches(task, 40)) == 40
     answers = token_model(task, layers=2, heads=4)
     assert sparing.prune(answers, 0.5, labelled_batches(task, 40)).removed == 4

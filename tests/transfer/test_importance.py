@@ -57,7 +57,7 @@ def test_every_example_counts_by_itself(family):
 
 def test_it_is_the_derivative_by_a_gate():
     model, given = classifier("bert"), batch("bert", count=2)
-    found = importance(model, [given])
+    scores = importance(model, [given])
     block, step, changes = find_blocks(model)[1], 1e-5, []
     for one in parts(given):
         losses = []
@@ -72,7 +72,7 @@ def test_it_is_the_derivative_by_a_gate():
             losses.append(model(**one).loss.item())
             handle.remove()
         changes.append(abs(losses[0] - losses[1]) / (2 * step))
-    assert found.heads[1, 2].item() == pytest.approx(sum(changes) / 2, rel=1e-5)
+    assert scores.heads[1, 2].item() == pytest.approx(sum(changes) / 2, rel=1e-5)
 
 
 def test_a_neuron_that_nobody_reads_is_worth_nothing():
@@ -80,10 +80,10 @@ def test_a_neuron_that_nobody_reads_is_worth_nothing():
     with torch.no_grad():
         find_blocks(model)[2].fall.weight[:, 5] = 0
         find_blocks(model)[0].output.weight[:, 8:16] = 0
-    found = importance(model, [batch("vit")])
-    assert found.neurons[2, 5] == 0
-    assert found.heads[0, 1] == 0
-    assert (found.neurons[2] > 0).sum() == 39
+    scores = importance(model, [batch("vit")])
+    assert scores.neurons[2, 5] == 0
+    assert scores.heads[0, 1] == 0
+    assert (scores.neurons[2] > 0).sum() == 39
 
 
 def test_chunks_of_tokens_change_nothing():
@@ -108,8 +108,8 @@ def test_the_model_is_left_as_it_was():
 
 
 def test_normalised_rows_have_length_one():
-    found = importance(classifier("bert"), [batch("bert")]).normalised()
-    torch.testing.assert_close(found.heads.norm(dim=1), torch.ones(3, dtype=torch.float64))
+    scores = importance(classifier("bert"), [batch("bert")]).normalised()
+    torch.testing.assert_close(scores.heads.norm(dim=1), torch.ones(3, dtype=torch.float64))
 
 
 def test_own_loss():

@@ -13,7 +13,7 @@ from tests.transfer.families import FAMILIES, SIZES, build, require_registry
 
 SMALL = {name: SIZES[name] for name in SIZES if name != "max_position_embeddings"}
 LIMITS = {
-    "roberta": 38,  # two of its positions stand for padding and nothing
+    "roberta": 38,  # two of its positions are for padding and nothing
     "vit": 17,
     "deit": 18,
 }
@@ -53,8 +53,8 @@ def test_the_layers_projections_are_found(family):
     for stream, value in expected.items():
         if family == "llama" and stream != "q":
             value = value.view(2, 2, 1, 8).expand(2, 2, 2, 8).reshape(2, 32)
-        ours = x @ weights[stream].T + weights.get(f"{stream}_bias", 0.0)
-        torch.testing.assert_close(ours, value)
+        projected = x @ weights[stream].T + weights.get(f"{stream}_bias", 0.0)
+        torch.testing.assert_close(projected, value)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def _important(family, model):
 
 
 def _drawn(seed=0):
-    """Importance in an order that is nobody's."""
+    """Importance in an arbitrary order."""
     generator = torch.Generator().manual_seed(seed)
     heads = torch.rand(LAYERS, HEADS, generator=generator, dtype=torch.float64)
     neurons = torch.rand(LAYERS, NEURONS, generator=generator, dtype=torch.float64)
@@ -47,40 +47,40 @@ def test_the_whole_model_answers_as_before(family):
 def test_the_most_important_stay(family):
     """Cutting equals silencing the least important heads and neurons of the dense model."""
     model, given = dense(family), inputs(family)
-    found = _important(family, model)
+    importance = _important(family, model)
     adaptive = adapt(model)
-    order_by_importance(adaptive, found)
+    order_by_importance(adaptive, importance)
     keep_heads, keep_neurons = (3, 1, 2, 4), (24, 5, 11, 1)
     adaptive.plan = replace(
         full_plan(adaptive.encoder.sizes), heads=keep_heads, neurons=keep_neurons
     )
     silenced = copy.deepcopy(model)
     for number, block in enumerate(find_blocks(silenced)):
-        for head in found.heads[number].argsort()[: HEADS - keep_heads[number]].tolist():
+        for head in importance.heads[number].argsort()[: HEADS - keep_heads[number]].tolist():
             block.output.weight[:, head * DIM : (head + 1) * DIM] = 0
-        gone = found.neurons[number].argsort()[: NEURONS - keep_neurons[number]]
-        block.fall.weight[:, gone] = 0
+        removed = importance.neurons[number].argsort()[: NEURONS - keep_neurons[number]]
+        block.fall.weight[:, removed] = 0
     near(adaptive(**given).logits, silenced(**given).logits, within=1e-12)
     near(freeze(adaptive)(**given).logits, silenced(**given).logits, within=1e-12)
 
 
 @torch.no_grad()
 def test_the_order_is_that_of_the_importance():
-    model, found = dense(), _drawn()
+    model, importance = dense(), _drawn()
     adaptive, before = adapt(model), adapt(model)
-    order_by_importance(adaptive, found)
+    order_by_importance(adaptive, importance)
     for number, layer in enumerate(adaptive.encoder.layers):
         plain = before.encoder.layers[number]
-        heads = found.heads[number].sort(descending=True).indices
-        neurons = found.neurons[number].sort(descending=True).indices
+        heads = importance.heads[number].sort(descending=True).indices
+        neurons = importance.neurons[number].sort(descending=True).indices
         assert torch.equal(layer.rise.weight, plain.rise.weight[neurons])
         assert torch.equal(layer.rise.bias, plain.rise.bias[neurons])
         assert torch.equal(layer.fall.weight, plain.fall.weight[:, neurons])
-        for place, head in enumerate(heads.tolist()):
-            new, old = (slice(n * 3 * DIM, (n + 1) * 3 * DIM) for n in (place, head))
+        for position, head in enumerate(heads.tolist()):
+            new, old = (slice(n * 3 * DIM, (n + 1) * 3 * DIM) for n in (position, head))
             assert torch.equal(layer.projection.weight[new], plain.projection.weight[old])
             assert torch.equal(layer.projection.bias[new], plain.projection.bias[old])
-            new, old = (slice(n * DIM, (n + 1) * DIM) for n in (place, head))
+            new, old = (slice(n * DIM, (n + 1) * DIM) for n in (position, head))
             assert torch.equal(layer.output.weight[:, new], plain.output.weight[:, old])
 
 
@@ -89,8 +89,8 @@ def test_ties_stay_in_place():
     adaptive, before = adapt(dense()), adapt(dense())
     even = Importance(torch.ones(LAYERS, HEADS), torch.ones(LAYERS, NEURONS), 1)
     order_by_importance(adaptive, even)
-    for ours, theirs in zip(adaptive.parameters(), before.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
+    for parameter, expected in zip(adaptive.parameters(), before.parameters(), strict=True):
+        assert torch.equal(parameter, expected)
 
 
 @torch.no_grad()

@@ -59,23 +59,23 @@ def test_each_image_is_answered_from_its_own_patches_in_their_own_places(family)
     selected = copy.deepcopy(plain)
     selector = select_patches(selected, "contrast", keep=5, **RAW)
     given = pictures()
-    kept = selector.choose(given["pixel_values"])
-    assert kept.shape == (3, 5)
-    assert len({tuple(row) for row in kept.tolist()}) > 1
+    patch_indices = selector.choose(given["pixel_values"])
+    assert patch_indices.shape == (3, 5)
+    assert len({tuple(row) for row in patch_indices.tolist()}) > 1
     embeddings = next(p for p in plain.modules() if type(p).__name__.endswith("Embeddings"))
     for number in range(3):
         one = {"pixel_values": given["pixel_values"][number : number + 1]}
 
-        def only(module, args, output, row=kept[number]):
-            own = output.shape[1] - 16
-            places = [*range(own), *(own + int(place) for place in row)]
-            return output[:, places]
+        def only(module, args, output, row=patch_indices[number]):
+            prefix = output.shape[1] - 16
+            positions = [*range(prefix), *(prefix + int(patch) for patch in row)]
+            return output[:, positions]
 
         hook = embeddings.register_forward_hook(only)
         expected = logits(plain, one)
         hook.remove()
-        found = logits(selected, given)[number : number + 1]
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+        selected_logits = logits(selected, given)[number : number + 1]
+        torch.testing.assert_close(selected_logits, expected, rtol=0, atol=1e-10)
         torch.testing.assert_close(logits(selected, one), expected, rtol=0, atol=1e-10)
 
 
@@ -84,15 +84,15 @@ def test_every_mechanism_goes_without_the_patches_that_are_dropped(name):
     selected, given = model(), pictures()
     sparing.swap(selected, name)
     selector = select_patches(selected, "rms", keep=6, **RAW)
-    kept = selector.choose(given["pixel_values"])
+    patch_indices = selector.choose(given["pixel_values"])
     patches = given["pixel_values"].reshape(3, 3, 4, SIDE // 4, 4, SIDE // 4).clone()
-    for picture, chosen in zip(patches, kept.tolist(), strict=True):
-        for place in {*range(16)} - {*chosen}:
-            picture[:, place // 4, :, place % 4] = 0.5  # flat: it is dropped as before
+    for picture, chosen in zip(patches, patch_indices.tolist(), strict=True):
+        for patch in {*range(16)} - {*chosen}:
+            picture[:, patch // 4, :, patch % 4] = 0.5  # flat: it is dropped as before
     other = {"pixel_values": patches.reshape(given["pixel_values"].shape)}
-    found = logits(selected, given)
-    torch.testing.assert_close(logits(selected, other), found, rtol=0, atol=1e-10)
-    assert bool(found.isfinite().all())
+    output = logits(selected, given)
+    torch.testing.assert_close(logits(selected, other), output, rtol=0, atol=1e-10)
+    assert bool(output.isfinite().all())
     keep_all_patches(selected)
     blind = name == "none"  # the class token sees no patch at all
     assert torch.equal(logits(selected, other), logits(selected, given)) == blind
@@ -103,16 +103,16 @@ def test_gradients_are_those_of_the_plain_model_on_the_kept_patches():
     selected = copy.deepcopy(plain)
     select_patches(selected, keep=16, **RAW)
     given, labels = pictures(), torch.tensor([0, 1, 2])
-    for each in (plain, selected):
-        each(**given, labels=labels).loss.backward()
-    for ours, theirs in zip(selected.parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=1e-10)
+    for network in (plain, selected):
+        network(**given, labels=labels).loss.backward()
+    for parameter, expected in zip(selected.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, expected.grad, rtol=0, atol=1e-10)
     select_patches(selected, keep=3, **RAW)
     selected.zero_grad()
-    kept = selector_of(selected).choose(given["pixel_values"])
+    patch_indices = selector_of(selected).choose(given["pixel_values"])
     selected(**given, labels=labels).loss.backward()
     grad = selected.vit.embeddings.position_embeddings.grad[0, 1:]
-    touched = set(kept.flatten().tolist())
+    touched = set(patch_indices.flatten().tolist())
     assert {n for n in range(16) if bool(grad[n].abs().sum() > 0)} == touched
 
 
@@ -144,9 +144,9 @@ def test_normalised_pixels_are_scored_raw():
 def test_in_evaluation_draws_are_seeded_and_do_not_depend_on_neighbours(score, way):
     selected, given = model(), pictures(4)
     selector = select_patches(selected, score, way=way, keep=4, seed=7, **RAW)
-    kept = selector.choose(given["pixel_values"])
-    assert torch.equal(selector.choose(given["pixel_values"][2:3]), kept[2:3])
-    assert torch.equal(selector.choose(given["pixel_values"]), kept)
+    patch_indices = selector.choose(given["pixel_values"])
+    assert torch.equal(selector.choose(given["pixel_values"][2:3]), patch_indices[2:3])
+    assert torch.equal(selector.choose(given["pixel_values"]), patch_indices)
     selector.train()
     if (score, way) != ("contrast", "top"):
         many = {tuple(selector.choose(given["pixel_values"])[0].tolist()) for _ in range(20)}
@@ -162,9 +162,9 @@ def test_bad_luck_stays_with_the_image_that_had_it(score):
     assert selector_of(selected).choose(given["pixel_values"][:0]).shape == (0, 8)
     torn = given["pixel_values"].clone()
     torn[1] = torch.nan
-    found = logits(selected, {"pixel_values": torn})
-    assert bool(found[1].isnan().all())
-    torch.testing.assert_close(found[[0, 2]], expected[[0, 2]], rtol=0, atol=1e-10)
+    output = logits(selected, {"pixel_values": torn})
+    assert bool(output[1].isnan().all())
+    torch.testing.assert_close(output[[0, 2]], expected[[0, 2]], rtol=0, atol=1e-10)
     half = copy.deepcopy(selected).bfloat16()
     assert bool(logits(half, {"pixel_values": given["pixel_values"].bfloat16()}).isfinite().all())
 
@@ -178,8 +178,8 @@ def test_when_it_acts():
     selector.selection = replace(selector.selection, chance=1.0, at_inference=False)
     with sparing.record(selected) as log:
         selected(**given)
-    (kept,) = next(iter(log.values()))
-    assert kept.shape == (3, 4)
+    (patch_indices,) = next(iter(log.values()))
+    assert patch_indices.shape == (3, 4)
     selected.eval()
     keep_all = copy.deepcopy(selected)
     keep_all_patches(keep_all)

@@ -30,8 +30,8 @@ def test_ends_stay_and_the_rest_lies_between(family):
     assert torch.equal(new[:offset], old[:offset])
     near(new[offset], old[offset])
     near(new[-1], old[-1])
-    place = 7 * (OLD - offset - 1) / (NEW - 1)
-    low, rest = int(place), place % 1
+    position = 7 * (OLD - offset - 1) / (NEW - 1)
+    low, rest = int(position), position % 1
     near(new[offset + 7], (1 - rest) * old[offset + low] + rest * old[offset + low + 1])
 
 
@@ -67,10 +67,10 @@ def test_the_original_is_left_as_it_was():
 def test_all_else_is_copied_and_trains():
     model = dense("roberta")
     longer = sparing.lengthen(model, NEW)
-    own = longer.state_dict()
+    state = longer.state_dict()
     for name, value in model.state_dict().items():
         if "position_embeddings" not in name:
-            assert torch.equal(own[name], value)
+            assert torch.equal(state[name], value)
     longer(**texts([NEW])).logits.sum().backward()
     gradient = table(longer).weight.grad
     assert gradient[1:].abs().sum() > 0
@@ -107,9 +107,9 @@ def test_distilbert_and_other_heads():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_types_are_kept(dtype):
     rows = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)).to(dtype)
-    found = interpolated(rows, 9)
-    assert found.dtype == dtype
-    assert torch.equal(found[::2], rows)
+    resized = interpolated(rows, 9)
+    assert resized.dtype == dtype
+    assert torch.equal(resized[::2], rows)
     assert torch.equal(interpolated(rows, 5), rows)
 
 

@@ -30,9 +30,9 @@ def gated(model, heads):
     return twin
 
 
-def assert_same(found, wanted, given):
+def assert_same(model, reference, given):
     torch.testing.assert_close(
-        families.output(found, given), families.output(wanted, given), rtol=1e-12, atol=1e-12
+        families.output(model, given), families.output(reference, given), rtol=1e-12, atol=1e-12
     )
 
 
@@ -40,10 +40,10 @@ def assert_same(found, wanted, given):
 @pytest.mark.parametrize("heads", [SOME, {1: [0, 1, 2, 3], 2: [3]}], ids=["some", "all of one"])
 def test_equals_gates_of_zero_and_comes_back(family, heads, tmp_path):
     model, given = classifier(family), batch(family)
-    wanted = gated(model, heads)
+    reference = gated(model, heads)
     report = sparing.prune(model, heads)
-    assert_same(model, wanted, given)
-    torch.testing.assert_close(model(**given).loss, wanted(**given).loss)
+    assert_same(model, reference, given)
+    torch.testing.assert_close(model(**given).loss, reference(**given).loss)
     assert report.removed == sum(map(len, heads.values()))
     assert report.removed_params == report.removed * (4 * 8 * 32 + 3 * 8)
     model.save_pretrained(tmp_path)
@@ -52,7 +52,7 @@ def test_equals_gates_of_zero_and_comes_back(family, heads, tmp_path):
     assert loaded.config.sparing == model.config.sparing
     for name, value in model.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], value), name
-    assert_same(loaded, wanted, given)
+    assert_same(loaded, reference, given)
 
 
 def test_step_by_step_is_all_at_once():
@@ -70,11 +70,11 @@ def test_importance_keeps_the_first_numbers():
     model, given = classifier("bert"), batch("bert")
     masked = importance(gated(model, SOME), [given])
     sparing.prune(model, SOME)
-    found = importance(model, [given])
-    assert found.heads.shape == (3, 4)
+    scores = importance(model, [given])
+    assert scores.heads.shape == (3, 4)
     for index, numbers in SOME.items():
-        assert (found.heads[index, numbers] == 0).all()
-    torch.testing.assert_close(found.heads, masked.heads, rtol=1e-9, atol=1e-12)
+        assert (scores.heads[index, numbers] == 0).all()
+    torch.testing.assert_close(scores.heads, masked.heads, rtol=1e-9, atol=1e-12)
     sparing.prune(model, {0: [0, 2, 3]})
     assert (importance(model, [given]).heads[0] == 0).all()
 
@@ -86,13 +86,13 @@ def test_the_least_important_go_first_and_are_measured_anew():
         with torch.no_grad():
             for head in numbers:
                 block.output.weight[:, 8 * head : 8 * head + 8] *= 1e-6
-    told = []
+    messages = []
     report = sparing.prune(
-        model, 0.5, [given], step=0.17, on_progress=lambda done, text: told.append((done, text))
+        model, 0.5, [given], step=0.17, on_progress=lambda done, text: messages.append((done, text))
     )
     assert {layer.index: list(layer.removed) for layer in report.layers} == SOME
-    assert [text for _, text in told] == [f"{n} of 12 heads removed" for n in (2, 4, 6)]
-    assert told[-1][0] == 1
+    assert [text for _, text in messages] == [f"{n} of 12 heads removed" for n in (2, 4, 6)]
+    assert messages[-1][0] == 1
     assert "1: 2 of 4 heads left; removed: 0, 3" in str(report)
     json.dumps(report.to_dict())
     further = sparing.prune(model, 0.6, [given])
@@ -109,14 +109,14 @@ def flops(model, given):
 
 def test_executed_flops_fall_with_the_heads():
     given = batch("bert", tokens=32)
-    found = []
-    for gone in ([], [0], [0, 1], [0, 1, 2], [0, 1, 2, 3]):
+    counts = []
+    for removed in ([], [0], [0, 1], [0, 1, 2], [0, 1, 2, 3]):
         model = classifier("bert")
         model.set_attn_implementation("eager")
-        if gone:
-            sparing.prune(model, dict.fromkeys(range(3), gone))
-        found.append(flops(model, given))
-    steps = {before - after for before, after in itertools.pairwise(found)}
+        if removed:
+            sparing.prune(model, dict.fromkeys(range(3), removed))
+        counts.append(flops(model, given))
+    steps = {before - after for before, after in itertools.pairwise(counts)}
     projections, core = 4 * 2 * 32 * 8, 2 * 2 * 32 * 8
     assert steps == {3 * 4 * 32 * (projections + core)}
 
@@ -125,18 +125,18 @@ def test_executed_flops_fall_with_the_heads():
 def test_a_pruned_model_can_be_swapped_and_saved(family, tmp_path):
     model, given = classifier(family), batch(family)
     sparing.prune(model, {1: [0, 1, 2, 3], 2: [1]})
-    wanted = families.output(model, given)
+    expected = families.output(model, given)
     report = sparing.swap(model, "softmax")
     assert [layer.index for layer in report.swapped] == [0, 2]
     assert "all its heads were pruned" in report.left[0].reason
-    torch.testing.assert_close(families.output(model, given), wanted, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(families.output(model, given), expected, rtol=1e-10, atol=1e-10)
     model.save_pretrained(tmp_path)
     loaded = sparing.load(tmp_path)
     assert loaded.config.sparing == model.config.sparing
-    torch.testing.assert_close(families.output(loaded, given), wanted, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(families.output(loaded, given), expected, rtol=1e-10, atol=1e-10)
     sparing.unswap(loaded)
     assert "swap" not in loaded.config.sparing
-    torch.testing.assert_close(families.output(loaded, given), wanted, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(families.output(loaded, given), expected, rtol=1e-12, atol=1e-12)
     with pytest.raises(Unsupported, match="unswap first"):
         sparing.prune(model, {0: [0]})
 

@@ -60,12 +60,12 @@ def test_generate_with_the_cache(family, mechanism):
 def _greedy(model, tokens, keep, steps, radius):
     """Greedy decoding by full passes under a dense mask: causal, padded and perhaps banded."""
     for _ in range(steps):
-        places = torch.arange(tokens.shape[1])
-        distance = places[:, None] - places
+        indices = torch.arange(tokens.shape[1])
+        distance = indices[:, None] - indices
         allowed = (distance >= 0) & (distance <= (radius if radius is not None else 999))
         allowed = allowed & keep.bool()[:, None, None, :]
-        # rows of pads see themselves: no kernel gives NaN then, and nobody reads them
-        allowed = allowed | torch.eye(len(places), dtype=torch.bool)
+        # rows of pads see themselves: no kernel gives NaN then, and nothing reads them
+        allowed = allowed | torch.eye(len(indices), dtype=torch.bool)
         positions = (keep.cumsum(1) - 1).clamp(min=0)
         logits = model(
             tokens, attention_mask=allowed, position_ids=positions, use_cache=False
@@ -119,16 +119,18 @@ def test_the_layers_input_is_captured_and_let_go():
     model, given = build("bert"), inputs("bert")
     report = sparing.swap(model, "tests.transfer.reader", layers=[0])
     layer = model.get_submodule(report.swapped[0].name)
-    seen = []
-    layer.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-    layer.register_forward_hook(lambda _, args, result: seen.append(result[0]))
+    tensors = []
+    layer.register_forward_pre_hook(lambda _, args: tensors.append(args[0]))
+    layer.register_forward_hook(lambda _, args, result: tensors.append(result[0]))
     output(model, given)
-    own = layer.query(seen[0])
-    with_gain = seen[1]
+    queries = layer.query(tensors[0])
+    with_gain = tensors[1]
     layer.sparing.gain = 0.0
     output(model, given)
     keep = given["attention_mask"].bool()
-    torch.testing.assert_close((with_gain - seen[3])[keep], own[keep], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(
+        (with_gain - tensors[3])[keep], queries[keep], rtol=1e-10, atol=1e-10
+    )
     assert layer.sparing_state.inputs == {}
 
 
@@ -170,8 +172,8 @@ def test_the_attention_of_a_layer_called_by_itself_follows_the_layer():
     model = build("llama")
     layer = model.model.layers[0].self_attn
     hidden = torch.randn(1, 5, 32, dtype=torch.float64)
-    places = model.model.rotary_emb(hidden, torch.arange(5)[None])
-    before = layer(hidden, position_embeddings=places)[0]
+    rotations = model.model.rotary_emb(hidden, torch.arange(5)[None])
+    before = layer(hidden, position_embeddings=rotations)[0]
     sparing.swap(model, "softmax")
-    after = layer(hidden, position_embeddings=places)[0]
+    after = layer(hidden, position_embeddings=rotations)[0]
     torch.testing.assert_close(after, before, rtol=TOLERANCE, atol=TOLERANCE)

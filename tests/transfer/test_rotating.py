@@ -26,10 +26,10 @@ def inputs(family):
 @pytest.mark.parametrize("family", CLASSIFIERS)
 def test_the_model_computes_what_it_did(family):
     model, given = classifier(family), inputs(family)
-    wanted = families.output(model, given)
+    expected = families.output(model, given)
     before = [block.projections["q"].weight.clone() for block in find_blocks(model)]
     rotate(model, [given])
-    torch.testing.assert_close(families.output(model, given), wanted, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(families.output(model, given), expected, rtol=1e-6, atol=1e-6)
     for block, weight in zip(find_blocks(model), before, strict=True):
         assert not torch.allclose(block.projections["q"].weight, weight, atol=1e-3)
 
@@ -42,16 +42,16 @@ def test_the_first_coordinates_say_more(reduce):
             for stream in "qkv":
                 rows = block.projections[stream].weight.view(-1, 8, 32)
                 rows[:, :4] *= 0.05
-    wanted = families.output(model, given)
+    expected = families.output(model, given)
     errors = []
     for turned in (False, True):
-        own = type(model)(model.config).double().eval()
-        own.load_state_dict(model.state_dict())
+        rotated = type(model)(model.config).double().eval()
+        rotated.load_state_dict(model.state_dict())
         if turned:
-            rotate(own, [given])
+            rotate(rotated, [given])
         options = {"scores": "fixed", "score": 0.5, "threshold": None, "reduce": reduce}
-        sparing.swap(own, "adaptive", **options)
-        errors.append(float((families.output(own, given) - wanted).abs().mean()))
+        sparing.swap(rotated, "adaptive", **options)
+        errors.append(float((families.output(rotated, given) - expected).abs().mean()))
     assert errors[1] < 0.5 * errors[0]
 
 
@@ -60,8 +60,8 @@ def test_pads_do_not_count():
     other = {name: value.clone() for name, value in given.items()}
     other["input_ids"][0, BERT_PADS[0] :] = 1
     models = [classifier("bert"), classifier("bert")]
-    for model, each in zip(models, (given, other), strict=True):
-        rotate(model, [each])
+    for model, batch in zip(models, (given, other), strict=True):
+        rotate(model, [batch])
     for first, second in zip(*(find_blocks(model) for model in models), strict=True):
         torch.testing.assert_close(first.output.weight, second.output.weight)
 
@@ -69,9 +69,9 @@ def test_pads_do_not_count():
 def test_pruned_heads_turn_too():
     model, given = classifier("bert"), inputs("bert")
     sparing.prune(model, {0: [1], 1: [0, 1, 2, 3]})
-    wanted = families.output(model, given)
+    expected = families.output(model, given)
     rotate(model, [given])
-    torch.testing.assert_close(families.output(model, given), wanted, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(families.output(model, given), expected, rtol=1e-6, atol=1e-6)
 
 
 def test_what_cannot_be_turned_is_left_untouched():

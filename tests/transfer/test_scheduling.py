@@ -32,8 +32,8 @@ def test_the_printed_decay_and_that_of_the_code_part_ways():
     assert [printed.value(e, 0.0) for e in (0, 1)] == [code.value(e, 0.0) for e in (0, 1)]
     assert printed.value(10, 0.0) == pytest.approx(0.5 / 1.05)
     # what the published code comes to after 5, 10 and 20 epochs
-    found = [round(code.value(epoch, 0.0), 3) for epoch in (5, 10, 20)]
-    assert found == [0.464, 0.382, 0.181]
+    values = [round(code.value(epoch, 0.0), 3) for epoch in (5, 10, 20)]
+    assert values == [0.464, 0.382, 0.181]
 
 
 @pytest.mark.parametrize(("start", "end"), [(0.3, 1.0), (1.0, 0.3)])
@@ -90,17 +90,17 @@ def test_a_training_sees_the_tokens_that_were_foretold(digits, tmp_path, monkeyp
     recipe = Recipe(epochs=3, batch_size=16)
     schedule = PatchSchedule("compounding", start=0.7, rate=0.5)
     objective = ScheduledPatches(LabelLoss(), selection, schedule, recipe, len(digits.train))
-    seen = []
+    token_counts = []
 
     def count(module, args, output):
         if module.training:
-            seen.append(output.shape[0] * output.shape[1])
+            token_counts.append(output.shape[0] * output.shape[1])
 
     model.vit.embeddings.register_forward_hook(count)
     train(model, digits, recipe, output_dir=tmp_path / "run", objective=objective)
     patches = (digits.image_size // digits.patch_size) ** 2
-    assert sum(seen) == objective.tokens(patches)
-    assert len(set(seen)) > 2  # some batches whole, some selected, the last one smaller
+    assert sum(token_counts) == objective.tokens(patches)
+    assert len(set(token_counts)) > 2  # some batches whole, some selected, the last one smaller
     chosen = sparing.transfer.patching.selector_of(model).selection
     assert chosen == selection
 

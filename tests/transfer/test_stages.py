@@ -37,8 +37,8 @@ def test_the_masked_form_has_the_encoder_and_gives_it_back(kind):
     assert type(masked).__name__ == f"{kind}ForMaskedImageModeling"
     pixels = torch.randn(2, 1, 8, 8)
     with torch.no_grad():
-        ours, theirs = (m.base_model(pixel_values=pixels) for m in (dense, masked))
-        assert torch.equal(ours.last_hidden_state, theirs.last_hidden_state)
+        output, masked_output = (m.base_model(pixel_values=pixels) for m in (dense, masked))
+        assert torch.equal(output.last_hidden_state, masked_output.last_hidden_state)
         made = masked(
             pixels,
             bool_masked_pos=torch.zeros(2, 16, dtype=torch.bool).index_fill(
@@ -52,8 +52,8 @@ def test_the_masked_form_has_the_encoder_and_gives_it_back(kind):
     fresh.classifier.load_state_dict(head.state_dict())
     carry_encoder(masked, fresh)
     with torch.no_grad():
-        ours, theirs = (m.base_model(pixel_values=pixels) for m in (fresh, masked))
-    assert torch.equal(ours.last_hidden_state, theirs.last_hidden_state)
+        output, masked_output = (m.base_model(pixel_values=pixels) for m in (fresh, masked))
+    assert torch.equal(output.last_hidden_state, masked_output.last_hidden_state)
     assert torch.equal(fresh.classifier.weight, head.weight)
 
 
@@ -99,11 +99,11 @@ def test_renewed_layers_and_the_head_are_new_and_the_rest_is_not():
     assert all(torch.equal(value, again.state_dict()[n]) for n, value in model.state_dict().items())
 
 
-@pytest.mark.parametrize("act", [freeze_layers, renew_layers])
+@pytest.mark.parametrize("change", [freeze_layers, renew_layers])
 @pytest.mark.parametrize("layers", [-1, 4])
-def test_layers_that_are_not_there_are_named(act, layers):
+def test_layers_that_are_not_there_are_named(change, layers):
     with pytest.raises(UsageError, match="3 layers"):
-        act(classifier(), layers)
+        change(classifier(), layers)
 
 
 def test_texts_have_no_masked_form():

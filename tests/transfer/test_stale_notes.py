@@ -109,10 +109,10 @@ def test_an_encoder_without_its_pooler_comes_back(tmp_path):
         if change:
             sparing.swap(model, change)
         model.save_pretrained(tmp_path / name)
-        found = sparing.load(tmp_path / name).eval()
+        loaded = sparing.load(tmp_path / name).eval()
         given = texts([9, 4, 7])
         with torch.no_grad():
-            pair = (each(**given).last_hidden_state for each in (found, model))
+            pair = (network(**given).last_hidden_state for network in (loaded, model))
         torch.testing.assert_close(*pair)
 
 

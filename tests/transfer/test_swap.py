@@ -31,12 +31,12 @@ CASES = [("sdpa", "both"), ("sdpa", "none"), ("eager", "right"), ("eager", "none
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize(("own", "padding"), CASES)
-def test_softmax_changes_nothing_and_own_attention_is_bitwise_the_same(family, own, padding):
-    model, given = build(family, own), inputs(family, padding)
+@pytest.mark.parametrize(("attention", "padding"), CASES)
+def test_softmax_changes_nothing_and_own_attention_is_bitwise_the_same(family, attention, padding):
+    model, given = build(family, attention), inputs(family, padding)
     before = output(model, given)
     sparing.swap(model, "softmax")
-    near = 1e-4 if own == "eager" and family in ROUNDED else TOLERANCE
+    near = 1e-4 if attention == "eager" and family in ROUNDED else TOLERANCE
     torch.testing.assert_close(output(model, given), before, rtol=near, atol=near)
     with without_mechanisms(model):
         assert torch.equal(output(model, given), before)
@@ -65,20 +65,20 @@ def test_the_test_would_see_a_lost_mask():
 def test_nothing_quadratic_is_built_unless_a_layer_asks(family, monkeypatch):
     model, given = build(family), inputs(family)
     before = output(model, given)
-    asked = []
+    calls = []
     build_dense = HandedMask.dense
 
-    def count(self, own):
-        asked.append(own.name)
-        return build_dense(self, own)
+    def count(self, attention):
+        calls.append(attention.name)
+        return build_dense(self, attention)
 
     monkeypatch.setattr(HandedMask, "dense", count)
     sparing.swap(model, "softmax")
     output(model, given)
-    assert asked == []
+    assert calls == []
     sparing.swap(model, "softmax", layers=[0])
     torch.testing.assert_close(output(model, given), before, rtol=TOLERANCE, atol=TOLERANCE)
-    assert asked == ["sdpa", "sdpa"]
+    assert calls == ["sdpa", "sdpa"]
 
 
 def test_a_mask_is_built_once_for_all_layers_that_ask():
@@ -90,9 +90,9 @@ def test_a_mask_is_built_once_for_all_layers_that_ask():
 
     from sparing.transfer.registry import Own
 
-    own = Own("sdpa", lambda: None, build_mask)
+    attention = Own("sdpa", lambda: None, build_mask)
     mask = HandedMask(None, None, {})
-    assert mask.dense(own) is mask.dense(own)
+    assert mask.dense(attention) is mask.dense(attention)
     assert len(calls) == 1
 
 
@@ -142,9 +142,9 @@ def test_gpt2_keeps_its_upcast_attention_where_it_is_not_swapped():
         assert torch.equal(output(model, given), before)
 
 
-@pytest.mark.parametrize("own", ["sdpa", "eager"])
-def test_packed_sequences_use_own_attention_and_say_so(own):
-    model = build("llama", own)
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_packed_sequences_use_own_attention_and_say_so(attention):
+    model = build("llama", attention)
     given = {"input_ids": torch.randint(3, 50, (1, 8)), "use_cache": False}
     given["position_ids"] = torch.tensor([[0, 1, 2, 0, 1, 2, 3, 4]])
     before = output(model, given)
@@ -208,7 +208,7 @@ def test_swapping_again_replaces_and_unswap_restores():
     assert model.config._attn_implementation == "sdpa"
     sparing.unswap(model)  # of a model that is not swapped: nothing
     assert torch.equal(output(model, given), before)
-    with pytest.raises(sparing.UsageError, match="needs a transformers model, got Linear"):
+    with pytest.raises(sparing.UsageError, match="needs a transformers model; got Linear"):
         sparing.unswap(torch.nn.Linear(2, 2))
 
 
@@ -246,8 +246,8 @@ def test_mechanisms_that_read_the_layers_input_train_in_mixed_precision():
     model, given = build("bert", dtype=torch.float32), inputs("bert")
     sparing.swap(model, "adaptive")
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = model.train()(**given)
-    assert bool(found.logits.isfinite().all())
+        output = model.train()(**given)
+    assert bool(output.logits.isfinite().all())
 
 
 def test_each_layer_draws_its_own_and_keeps_it(tmp_path):
@@ -272,12 +272,12 @@ def test_a_swap_that_fails_leaves_an_earlier_one():
 def test_decoders_keep_no_squares_of_the_lengths_they_saw():
     model = build("gpt2")
     sparing.swap(model, "eager")
-    before = {id(each) for each in gc.get_objects() if isinstance(each, Mask) and each._opened}
+    before = {id(item) for item in gc.get_objects() if isinstance(item, Mask) and item._opened}
     for tokens in (3, 5, 8):
         model(input_ids=torch.ones(1, tokens, dtype=torch.long))
     gc.collect()
-    held = [each for each in gc.get_objects() if isinstance(each, Mask) and each._opened]
-    assert {id(each) for each in held} <= before
+    held = [item for item in gc.get_objects() if isinstance(item, Mask) and item._opened]
+    assert {id(mask) for mask in held} <= before
 
 
 @pytest.mark.parametrize("mechanism", ["longformer", "lisa"])
@@ -285,19 +285,19 @@ def test_threads_do_not_read_each_others_inputs(mechanism):
     model = build("bert")
     sparing.swap(model, mechanism)
     layer = next(m for m in model.modules() if "sparing_state" in vars(m))
-    state, gate, found = layer.sparing_state, threading.Barrier(2), {}
+    state, gate, received = layer.sparing_state, threading.Barrier(2), {}
 
     def visit(name):
         state.note(torch.full((1,), float(name)))
         gate.wait()
-        found[name] = float(state.take())
+        received[name] = float(state.take())
 
     threads = [threading.Thread(target=visit, args=(n,)) for n in range(2)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    assert found == {0: 0.0, 1: 1.0}
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert received == {0: 0.0, 1: 1.0}
     assert state.take() is None
 
 

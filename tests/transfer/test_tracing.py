@@ -48,8 +48,8 @@ def batch():
     return ids, keep
 
 
-def require_same(answer, wanted, keep):
-    torch.testing.assert_close(answer * keep[..., None], wanted * keep[..., None])
+def require_same(answer, expected, keep):
+    torch.testing.assert_close(answer * keep[..., None], expected * keep[..., None])
 
 
 def trace(module, *example):
@@ -71,9 +71,9 @@ def cases():
 def test_a_trace_keeps_the_mask(family, name):
     module = swapped(family, name)
     ids, keep = batch()
-    wanted = module(ids, keep)
+    expected = module(ids, keep)
     for example in (torch.ones_like(keep), keep):
-        require_same(trace(module, ids, example)(ids, keep), wanted, keep)
+        require_same(trace(module, ids, example)(ids, keep), expected, keep)
 
 
 @torch.no_grad()

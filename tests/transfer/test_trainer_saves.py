@@ -24,9 +24,9 @@ def test_trainer_saves_an_adaptive_model(tmp_path):
     trainer = Trainer(model=model, args=arguments, train_dataset=rows)
     trainer.train()
     trainer.save_model(str(tmp_path / "saved"))
-    found = sparing.load(tmp_path / "saved")
+    loaded = sparing.load(tmp_path / "saved")
     for name, value in model.state_dict().items():
-        assert torch.equal(found.state_dict()[name], value), name
+        assert torch.equal(loaded.state_dict()[name], value), name
 
 
 def test_what_would_be_pushed_says_that_it_is_not(tmp_path):

@@ -38,8 +38,8 @@ def compiled():
 
 def lora():
     peft = pytest.importorskip("peft")
-    wanted = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"])
-    return peft.get_peft_model(classifier(), wanted).eval()
+    config = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"])
+    return peft.get_peft_model(classifier(), config).eval()
 
 
 def data_parallel():
@@ -102,12 +102,12 @@ def test_adapters_that_are_merged_are_none():
 
 
 def test_an_unknown_wrapper_names_the_inner_model():
-    own = fake("Mine", "my_lab", parts=nn.ModuleList([classifier()]))
+    wrapper = fake("Mine", "my_lab", parts=nn.ModuleList([classifier()]))
     for change in (
-        lambda: sparing.swap(own, "linear"),
-        lambda: sparing.adapt(own),
-        lambda: sparing.prune(own, {0: [1]}),
-        lambda: sparing.advise(own),
+        lambda: sparing.swap(wrapper, "linear"),
+        lambda: sparing.adapt(wrapper),
+        lambda: sparing.prune(wrapper, {0: [1]}),
+        lambda: sparing.advise(wrapper),
     ):
         with pytest.raises(Unsupported, match=r"Mine is a wrapper .* give model\.parts\[0\]"):
             change()

@@ -87,25 +87,25 @@ def with_pattern(drawn, blocks):
 
 @pytest.mark.parametrize("kind", ["none", "right"])
 def test_equals_transformers_in_training_mode(kind):
-    theirs, (q, k, v) = HuggingFace(training=True), streams()
+    reference, (q, k, v) = HuggingFace(training=True), streams()
     keep = torch.ones(2, TOKENS, dtype=torch.bool)
     if kind == "right":  # within the last block: shorter rows have other blocks with us
         keep[1, -BLOCK + 1 :] = False
-    wanted = theirs(q, k, v, keep)
-    made = with_pattern(theirs.drawn, TOKENS // BLOCK)
-    found = made(q, k, v, mask=Mask(None if kind == "none" else keep))
+    expected = reference(q, k, v, keep)
+    made = with_pattern(reference.drawn, TOKENS // BLOCK)
+    output = made(q, k, v, mask=Mask(None if kind == "none" else keep))
     real = keep[:, None, :, None]
-    torch.testing.assert_close(found.where(real, 0), wanted.where(real, 0), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(output.where(real, 0), expected.where(real, 0), rtol=1e-9, atol=1e-9)
 
 
 def test_their_evaluation_counts_the_first_block_again_and_again():
     """Why we differ: their random blocks are all block 0 in evaluation, each counted anew."""
-    theirs, (q, k, v) = HuggingFace(training=False), streams()
+    reference, (q, k, v) = HuggingFace(training=False), streams()
     keep = torch.ones(2, TOKENS, dtype=torch.bool)
-    wanted = theirs(q, k, v, keep)
-    assert not theirs.drawn.any()
+    expected = reference(q, k, v, keep)
+    assert not reference.drawn.any()
     once = mechanism("bigbird", Heads(HEADS, DIM), block=BLOCK, random_blocks=0)(q, k, v)
-    assert (once - wanted).abs().max() > 0.01
+    assert (once - expected).abs().max() > 0.01
     inner = slice(BLOCK, -BLOCK)
     logits = q[:, :, inner] @ k.mT / DIM**0.5
     blocks = torch.arange(TOKENS) // BLOCK
@@ -113,30 +113,30 @@ def test_their_evaluation_counts_the_first_block_again_and_again():
     near |= (blocks == 0) | (blocks == blocks[-1])
     counted_four_times = logits + (blocks == 0).double() * np.log(4)
     explained = counted_four_times.where(near, -torch.inf).softmax(-1) @ v
-    torch.testing.assert_close(wanted[:, :, inner], explained, rtol=1e-9, atol=1e-9)
-    ours = mechanism("bigbird", Heads(HEADS, DIM), block=BLOCK).eval()
-    assert all(len(row) > 4 for row in seen_blocks(ours, 0, 16, causal=False)), "random in eval too"
+    torch.testing.assert_close(expected[:, :, inner], explained, rtol=1e-9, atol=1e-9)
+    made = mechanism("bigbird", Heads(HEADS, DIM), block=BLOCK).eval()
+    assert all(len(row) > 4 for row in seen_blocks(made, 0, 16, causal=False)), "random in eval too"
 
 
 def test_their_training_draws_from_the_global_generator():
-    """Why we differ: ours is private (the contract checks it), theirs seeds NumPy's in forward."""
-    theirs = HuggingFace(training=True)
-    theirs(*streams(), torch.ones(2, TOKENS, dtype=torch.bool))
-    assert theirs.draws_from_numpy
+    """Why we differ: our generator is private (see the contract), their forward seeds NumPy's."""
+    reference = HuggingFace(training=True)
+    reference(*streams(), torch.ones(2, TOKENS, dtype=torch.bool))
+    assert reference.draws_from_numpy
 
 
 def test_their_plan_for_1024_tokens_counts_the_last_block_twice():
     """Why we differ: at 1,024 tokens a random block may be the last, which is global already."""
-    theirs = HuggingFace(training=True, block=64)
-    theirs(*streams(1024, 1), torch.ones(1, 1024, dtype=torch.bool))
-    assert (theirs.drawn[:, 1:11] == 15).any()
+    reference = HuggingFace(training=True, block=64)
+    reference(*streams(1024, 1), torch.ones(1, 1024, dtype=torch.bool))
+    assert (reference.drawn[:, 1:11] == 15).any()
 
 
 def test_their_shapes_are_bound_to_whole_blocks():
     """Why we differ: any length is served."""
-    theirs = HuggingFace(training=True)
+    reference = HuggingFace(training=True)
     with pytest.raises(ValueError, match="multiple"):
-        theirs(*streams(TOKENS - 1), torch.ones(2, TOKENS - 1, dtype=torch.bool))
+        reference(*streams(TOKENS - 1), torch.ones(2, TOKENS - 1, dtype=torch.bool))
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
@@ -156,7 +156,7 @@ def test_equals_flex_attention_under_the_same_block_mask(causal):
 
     mask = flex.create_block_mask(seen, 1, HEADS, tokens, tokens, device="cpu", BLOCK_SIZE=8)
     q, k, v = streams(tokens, 1)
-    wanted = flex.flex_attention(q, k, v, block_mask=mask)
+    expected = flex.flex_attention(q, k, v, block_mask=mask)
     torch.testing.assert_close(
-        made(q, k, v, mask=Mask(causal=causal)), wanted, rtol=1e-9, atol=1e-9
+        made(q, k, v, mask=Mask(causal=causal)), expected, rtol=1e-9, atol=1e-9
     )

@@ -40,15 +40,15 @@ def through_scipy(q, k, v, frequencies):
 @pytest.mark.parametrize("frequencies", [1, 16, 64])
 def test_equals_scipy_at_any_length(tokens, frequencies):
     made, streams = mechanism("dct", Heads(3, 8), frequencies=frequencies), drawn(*[tokens] * 3)
-    wanted = through_scipy(*streams, frequencies)
-    torch.testing.assert_close(made(*streams), wanted, rtol=1e-10, atol=1e-10)
+    expected = through_scipy(*streams, frequencies)
+    torch.testing.assert_close(made(*streams), expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(5, 200), (200, 5), (90, 91)])
 def test_cross_attention_equals_scipy(queries, keys):
     streams = drawn(queries, keys, keys)
-    found = mechanism("dct", Heads(3, 8), frequencies=16)(*streams)
-    torch.testing.assert_close(found, through_scipy(*streams, 16), rtol=1e-10, atol=1e-10)
+    output = mechanism("dct", Heads(3, 8), frequencies=16)(*streams)
+    torch.testing.assert_close(output, through_scipy(*streams, 16), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("grad", [False, True])
@@ -60,10 +60,10 @@ def test_padded_rows_equal_scipy_on_each_row_alone(grad):
         keep[sample, first:last] = True
     made = mechanism("dct", Heads(3, 8), frequencies=16)
     leaves = [part.clone().requires_grad_(grad) for part in streams]
-    found = made(*leaves, mask=Mask(keep)).detach()
+    output = made(*leaves, mask=Mask(keep)).detach()
     for sample, (first, last) in enumerate(spans):
-        wanted = through_scipy(*(part[sample, :, first:last] for part in streams), 16)
-        torch.testing.assert_close(found[sample, :, first:last], wanted, rtol=1e-10, atol=1e-10)
+        expected = through_scipy(*(part[sample, :, first:last] for part in streams), 16)
+        torch.testing.assert_close(output[sample, :, first:last], expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("tokens", [1, 7, 4096, 16_384])
@@ -72,6 +72,6 @@ def test_waves_are_scipys_transform_of_single_tokens(tokens):
     some = sorted({0, tokens // 3, tokens - 1})
     single = np.zeros((tokens, len(some)))
     single[some, range(len(some))] = 1
-    wanted = torch.from_numpy(fft.dct(single, norm="ortho", axis=0)[:count])
+    expected = torch.from_numpy(fft.dct(single, norm="ortho", axis=0)[:count])
     waves = _cosines(tokens, count, torch.float64, torch.device("cpu"))
-    torch.testing.assert_close(waves[:, some], wanted, rtol=0, atol=1e-14)
+    torch.testing.assert_close(waves[:, some], expected, rtol=0, atol=1e-14)

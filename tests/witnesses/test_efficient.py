@@ -30,7 +30,7 @@ def padded():
     return keep
 
 
-def ours(q, k, v, mask=None):
+def efficient(q, k, v, mask=None):
     return mechanism("efficient", Heads(HEADS, DIM))(q, k, v, mask=mask or Mask())
 
 
@@ -42,18 +42,18 @@ def linear_attn(q, k, v, keep=None):
 def test_equals_linear_attention_transformer_but_for_a_factor():
     q, k, v = drawn()
     keep = padded()
-    torch.testing.assert_close(ours(q, k, v), linear_attn(q, k, v) * math.sqrt(DIM))
-    found, wanted = ours(q, k, v, Mask(keep)), linear_attn(q, k, v, keep) * math.sqrt(DIM)
-    real = keep[:, None, :, None].expand_as(found)
-    torch.testing.assert_close(found[real], wanted[real])
+    torch.testing.assert_close(efficient(q, k, v), linear_attn(q, k, v) * math.sqrt(DIM))
+    output, expected = efficient(q, k, v, Mask(keep)), linear_attn(q, k, v, keep) * math.sqrt(DIM)
+    real = keep[:, None, :, None].expand_as(output)
+    torch.testing.assert_close(output[real], expected[real])
 
 
 def test_its_factor_shrinks_rows():
     q, k, v = drawn()
     ones = torch.ones_like(v)
-    wanted = torch.full_like(v, 1 / math.sqrt(DIM))
-    torch.testing.assert_close(linear_attn(q, k, ones), wanted)
-    torch.testing.assert_close(ours(q, k, ones), ones)
+    expected = torch.full_like(v, 1 / math.sqrt(DIM))
+    torch.testing.assert_close(linear_attn(q, k, ones), expected)
+    torch.testing.assert_close(efficient(q, k, ones), ones)
 
 
 def test_it_writes_into_what_it_is_given():
@@ -62,7 +62,7 @@ def test_it_writes_into_what_it_is_given():
     code.linear_attn(q, k, v, kv_mask=padded())
     assert not torch.equal(k, before)
     q, k, v = drawn()
-    ours(q, k, v, Mask(padded()))
+    efficient(q, k, v, Mask(padded()))
     assert torch.equal(k, before)
 
 
@@ -70,35 +70,35 @@ def test_it_writes_into_what_it_is_given():
 def test_equals_its_whole_layer(masked):
     torch.manual_seed(0)
     width = HEADS * DIM
-    theirs = linear_package.linear_attention_transformer.SelfAttention(width, HEADS).double()
+    reference = linear_package.linear_attention_transformer.SelfAttention(width, HEADS).double()
     layer = Attention(width, HEADS, "efficient").double()
     with torch.no_grad():
         for letter in "qkv":
-            own = getattr(layer, f"{letter}_projection")
-            own.weight.copy_(getattr(theirs, f"to_{letter}").weight)
-            own.bias.zero_()
-        layer.output_projection.weight.copy_(theirs.to_out.weight / math.sqrt(DIM))
-        layer.output_projection.bias.copy_(theirs.to_out.bias)
+            projection = getattr(layer, f"{letter}_projection")
+            projection.weight.copy_(getattr(reference, f"to_{letter}").weight)
+            projection.bias.zero_()
+        layer.output_projection.weight.copy_(reference.to_out.weight / math.sqrt(DIM))
+        layer.output_projection.bias.copy_(reference.to_out.bias)
     x = torch.randn(2, TOKENS, width, dtype=torch.float64)
     keep = padded() if masked else None
-    found, wanted = layer(x, mask=Mask(keep)), theirs(x, input_mask=keep)
+    output, expected = layer(x, mask=Mask(keep)), reference(x, input_mask=keep)
     real = padded() if masked else torch.ones(2, TOKENS, dtype=torch.bool)
-    torch.testing.assert_close(found[real], wanted[real])
+    torch.testing.assert_close(output[real], expected[real])
 
 
 def test_equals_performer_without_projection():
     q, k, v = drawn()
-    theirs = performer_package.FastAttention(DIM, no_projection=True).double()
-    torch.testing.assert_close(theirs(q, k, v), ours(q, k, v))
+    reference = performer_package.FastAttention(DIM, no_projection=True).double()
+    torch.testing.assert_close(reference(q, k, v), efficient(q, k, v))
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_performer_causal_without_projection_is_another_mechanism():
     q, k, v = drawn()
-    theirs = performer_package.FastAttention(DIM, no_projection=True, causal=True).double()
-    whole, past = ours(q, k, v), theirs(q, k, v)
+    reference = performer_package.FastAttention(DIM, no_projection=True, causal=True).double()
+    whole, past = efficient(q, k, v), reference(q, k, v)
     assert (past - whole)[:, :, -1].abs().max() > 0.01
-    torch.testing.assert_close(ours(q, k, v, Mask(causal=True))[:, :, -1], whole[:, :, -1])
+    torch.testing.assert_close(efficient(q, k, v, Mask(causal=True))[:, :, -1], whole[:, :, -1])
 
 
 def test_linear_attention_transformer_causal_is_another_mechanism():
@@ -107,4 +107,4 @@ def test_linear_attention_transformer_causal_is_another_mechanism():
     code = linear_package.linear_attention_transformer
     past = code.causal_linear_attn(q, k, v, bucket_size=16) * math.sqrt(DIM)
     assert (past[:, :, :16] == 0).all()
-    assert (past - ours(q, k, v))[:, :, -1].abs().max() > 0.01
+    assert (past - efficient(q, k, v))[:, :, -1].abs().max() > 0.01

@@ -20,62 +20,65 @@ def _seeded():
     torch.manual_seed(0)
 
 
-def theirs(**options):
+def package_layer(**options):
     module = linformer.LinformerSelfAttention(WIDTH, LONGEST, k=SLOTS, heads=COUNT, **options)
     return module.double().eval()
 
 
-def ours(witness, sharing):
-    """Our layer with the weights of theirs; their inner projections have no biases."""
+def sparing_layer(witness, sharing):
+    """Our layer with the package's weights, whose inner projections have no biases."""
     layer = Attention(
         WIDTH, COUNT, "linformer", tokens=LONGEST, slots=SLOTS, sharing=sharing
     ).double()
     value = witness.to_k if witness.share_kv else witness.to_v
     with torch.no_grad():
-        for own, given in (
+        for projection, given in (
             (layer.q_projection, witness.to_q),
             (layer.k_projection, witness.to_k),
             (layer.v_projection, value),
         ):
-            own.weight.copy_(given.weight)
-            own.bias.zero_()
+            projection.weight.copy_(given.weight)
+            projection.bias.zero_()
         layer.output_projection.load_state_dict(witness.to_out.state_dict())
-        own = layer.mechanism
-        if own.key_projection is not None:
-            own.key_projection.copy_(witness.proj_k.T)
-        if own.value_projection is not None:
-            own.value_projection.copy_(witness.proj_v.T)
+        mechanism = layer.mechanism
+        if mechanism.key_projection is not None:
+            mechanism.key_projection.copy_(witness.proj_k.T)
+        if mechanism.value_projection is not None:
+            mechanism.value_projection.copy_(witness.proj_v.T)
     return layer.eval()
 
 
 @pytest.mark.parametrize("tokens", [SLOTS, 31, LONGEST])
 @pytest.mark.parametrize(("share_kv", "sharing"), [(False, "headwise"), (True, "kv")])
 def test_equals_the_package_with_its_gradients(share_kv, sharing, tokens):
-    witness = theirs(share_kv=share_kv)
-    layer = ours(witness, sharing)
+    witness = package_layer(share_kv=share_kv)
+    layer = sparing_layer(witness, sharing)
     x = torch.randn(3, tokens, WIDTH, dtype=torch.float64, requires_grad=True)
-    found, wanted = layer(x), witness(x)
-    torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-11)
-    slopes = [torch.autograd.grad(out.square().sum(), x)[0] for out in (found, wanted)]
+    output, expected = layer(x), witness(x)
+    torch.testing.assert_close(output, expected, rtol=1e-11, atol=1e-11)
+    slopes = [torch.autograd.grad(out.square().sum(), x)[0] for out in (output, expected)]
     torch.testing.assert_close(*slopes, rtol=1e-10, atol=1e-10)
 
 
 def test_equals_the_package_in_cross_attention():
-    witness = theirs()
+    witness = package_layer()
     x, context = (torch.randn(2, n, WIDTH, dtype=torch.float64) for n in (7, 40))
     torch.testing.assert_close(
-        ours(witness, "headwise")(x, context), witness(x, context=context), rtol=1e-11, atol=1e-11
+        sparing_layer(witness, "headwise")(x, context),
+        witness(x, context=context),
+        rtol=1e-11,
+        atol=1e-11,
     )
 
 
 def test_layers_that_share_equal_packages_that_share():
-    first, second = theirs(share_kv=True), theirs(share_kv=True)
+    first, second = package_layer(share_kv=True), package_layer(share_kv=True)
     second.proj_k = first.proj_k
-    layers = [ours(witness, "layerwise") for witness in (first, second)]
+    layers = [sparing_layer(witness, "layerwise") for witness in (first, second)]
     layers[1].mechanism.share_projections(layers[0].mechanism)
     x = torch.randn(2, 33, WIDTH, dtype=torch.float64)
-    found, wanted = layers[1](layers[0](x)), second(first(x))
-    torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-11)
+    output, expected = layers[1](layers[0](x)), second(first(x))
+    torch.testing.assert_close(output, expected, rtol=1e-11, atol=1e-11)
 
 
 def test_matrices_of_each_head_equal_packages_of_one_head():
@@ -84,7 +87,7 @@ def test_matrices_of_each_head_equal_packages_of_one_head():
     )
     layer = layer.double().eval()
     x, dim = torch.randn(2, 33, WIDTH, dtype=torch.float64), WIDTH // COUNT
-    wanted = torch.zeros_like(x)
+    expected = torch.zeros_like(x)
     for head in range(COUNT):
         alone = linformer.LinformerSelfAttention(WIDTH, LONGEST, k=SLOTS, heads=1, dim_head=dim)
         alone = alone.double().eval()
@@ -97,18 +100,18 @@ def test_matrices_of_each_head_equal_packages_of_one_head():
             alone.proj_v.copy_(layer.mechanism.value_projection[head].T)
             alone.to_out.weight.copy_(layer.output_projection.weight[:, rows])
             alone.to_out.bias.zero_()
-        wanted = wanted + alone(x)
-    torch.testing.assert_close(layer(x), wanted, rtol=1e-11, atol=1e-11)
+        expected = expected + alone(x)
+    torch.testing.assert_close(layer(x), expected, rtol=1e-11, atol=1e-11)
 
 
 def test_why_we_differ_the_package_ignores_masks_in_silence():
-    witness = theirs()
+    witness = package_layer()
     x = torch.randn(1, 30, WIDTH, dtype=torch.float64)
     keep = torch.arange(30)[None] < 20
     changed = x.masked_fill(~keep[..., None], 5.0)
     assert torch.equal(witness(x, mask=keep), witness(x))
     assert (witness(changed, mask=keep) - witness(x, mask=keep))[:, :20].abs().max() > 1e-3
-    layer = ours(witness, "headwise")
+    layer = sparing_layer(witness, "headwise")
     cropped = layer(x[:, :20])
     for inputs in (x, changed):
         torch.testing.assert_close(layer(inputs, mask=Mask(keep))[:, :20], cropped)

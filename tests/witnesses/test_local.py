@@ -20,7 +20,7 @@ def streams(tokens):
     return [torch.randn(2, HEADS, tokens, DIM, dtype=torch.float64) for _ in "qkv"]
 
 
-def theirs(block, back, ahead, causal, **options):
+def package_attention(block, back, ahead, causal, **options):
     return package.LocalAttention(
         window_size=block,
         look_backward=back,
@@ -39,33 +39,33 @@ def test_equals_local_attention(back, ahead, causal, pads):
     q, k, v = streams(96)
     keep = torch.ones(2, 96, dtype=torch.bool)
     keep[1, 96 - pads :] = False
-    wanted = theirs(16, back, ahead, causal)(q, k, v, mask=keep if pads else None)
+    expected = package_attention(16, back, ahead, causal)(q, k, v, mask=keep if pads else None)
     made = mechanism("local", Heads(HEADS, DIM), block=16, look_back=back, look_ahead=ahead)
-    found = made(q, k, v, mask=Mask(keep if pads else None, causal))
+    output = made(q, k, v, mask=Mask(keep if pads else None, causal))
     real = keep[:, None, :, None]
-    torch.testing.assert_close(found.where(real, 0), wanted.where(real, 0), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(output.where(real, 0), expected.where(real, 0), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_their_exact_window_equals_window(causal):
     q, k, v = streams(96)
-    wanted = theirs(16, 1, 0 if causal else 1, causal, exact_windowsize=True)(q, k, v)
-    found = mechanism("window", Heads(HEADS, DIM), radius=16)(q, k, v, mask=Mask(causal=causal))
-    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+    expected = package_attention(16, 1, 0 if causal else 1, causal, exact_windowsize=True)(q, k, v)
+    output = mechanism("window", Heads(HEADS, DIM), radius=16)(q, k, v, mask=Mask(causal=causal))
+    torch.testing.assert_close(output, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_their_padding_to_whole_blocks_is_attended_to():
     """This is why we differ: zeros that they append are keys, unless a mask is given too."""
     q, k, v = streams(90)
     made = mechanism("local", Heads(HEADS, DIM), block=16)
-    padding = theirs(16, 0, 0, False, autopad=True)
-    found, wrong = made(q, k, v), padding(q, k, v)
-    torch.testing.assert_close(found[:, :, :80], wrong[:, :, :80], rtol=1e-9, atol=1e-9)
-    assert (found[:, :, 80:] - wrong[:, :, 80:]).abs().max() > 0.01
+    padding = package_attention(16, 0, 0, False, autopad=True)
+    output, wrong = made(q, k, v), padding(q, k, v)
+    torch.testing.assert_close(output[:, :, :80], wrong[:, :, :80], rtol=1e-9, atol=1e-9)
+    assert (output[:, :, 80:] - wrong[:, :, 80:]).abs().max() > 0.01
     right = padding(q, k, v, mask=torch.ones(2, 90, dtype=torch.bool))
-    torch.testing.assert_close(found, right, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(output, right, rtol=1e-9, atol=1e-9)
     with pytest.raises(AssertionError, match="divisible"):
-        theirs(16, 0, 0, False)(q, k, v)
+        package_attention(16, 0, 0, False)(q, k, v)
 
 
 def test_they_count_blocks_from_left_pads():
@@ -73,11 +73,14 @@ def test_they_count_blocks_from_left_pads():
     q, k, v = streams(96)
     keep = torch.ones(2, 96, dtype=torch.bool)
     keep[:, :5] = False
-    wrong = theirs(16, 0, 0, False)(q, k, v, mask=keep)[:, :, 5:]
+    wrong = package_attention(16, 0, 0, False)(q, k, v, mask=keep)[:, :, 5:]
     made = mechanism("local", Heads(HEADS, DIM), block=16)
-    found, alone = made(q, k, v, mask=Mask(keep))[:, :, 5:], made(*(t[:, :, 5:] for t in (q, k, v)))
-    torch.testing.assert_close(found, alone, rtol=1e-9, atol=1e-9)
-    assert (found - wrong).abs().max() > 0.01
+    output, alone = (
+        made(q, k, v, mask=Mask(keep))[:, :, 5:],
+        made(*(t[:, :, 5:] for t in (q, k, v))),
+    )
+    torch.testing.assert_close(output, alone, rtol=1e-9, atol=1e-9)
+    assert (output - wrong).abs().max() > 0.01
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
@@ -92,6 +95,6 @@ def test_blocks_equal_flex_attention(shifts):
         return j // block == (i // block + shift_of[h]) % blocks
 
     mask = create_block_mask(pattern, None, HEADS, tokens, tokens, device="cpu")
-    wanted = flex_attention(q, k, v, block_mask=mask)
-    found = mechanism("local", Heads(HEADS, DIM), block=block, shifts=shifts)(q, k, v)
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    expected = flex_attention(q, k, v, block_mask=mask)
+    output = mechanism("local", Heads(HEADS, DIM), block=block, shifts=shifts)(q, k, v)
+    torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-5)

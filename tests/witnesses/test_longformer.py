@@ -16,7 +16,7 @@ modeling = importlib.import_module("transformers.models.longformer.modeling_long
 HEADS, DIM, WIDTH = 3, 8, 24
 
 
-def theirs(radius):
+def transformers_layer(radius):
     config = modeling.LongformerConfig(
         hidden_size=WIDTH,
         num_attention_heads=HEADS,
@@ -43,7 +43,7 @@ def call(layer, x, chosen, keep):
     )[0]
 
 
-def ours(layer, x, chosen, keep, radius):
+def sparing_output(layer, x, chosen, keep, radius):
     made = mechanism(
         "longformer", Heads(HEADS, DIM, width=WIDTH), radius=radius, global_tokens=chosen
     )
@@ -68,20 +68,23 @@ def ours(layer, x, chosen, keep, radius):
 @pytest.mark.parametrize("pads", [0, 7])
 def test_equals_transformers(chosen, pads):
     """Their softmax is in float32 whatever the inputs are; our key bias is none."""
-    layer = theirs(radius=4)
+    layer = transformers_layer(radius=4)
     x = torch.randn(2, 48, WIDTH, dtype=torch.float64)
     keep = torch.ones(2, 48, dtype=torch.bool)
     keep[1, 48 - pads :] = False
-    places = torch.zeros_like(keep)
-    places[:, list(chosen)] = True
+    is_global = torch.zeros_like(keep)
+    is_global[:, list(chosen)] = True
     with torch.no_grad():
-        wanted, found = call(layer, x, places, keep), ours(layer, x, chosen, keep, 4)
-    torch.testing.assert_close(found[keep], wanted[keep], rtol=1e-4, atol=1e-4)
+        expected, output = (
+            call(layer, x, is_global, keep),
+            sparing_output(layer, x, chosen, keep, 4),
+        )
+    torch.testing.assert_close(output[keep], expected[keep], rtol=1e-4, atol=1e-4)
 
 
 def test_transformers_asks_for_multiples_of_the_window():
     """This is why we differ: any length works, and the window is the same at each."""
-    layer = theirs(radius=4)
+    layer = transformers_layer(radius=4)
     x = torch.randn(1, 45, WIDTH, dtype=torch.float64)
     keep, chosen = torch.ones(1, 45, dtype=torch.bool), torch.zeros(1, 45, dtype=torch.bool)
     with pytest.raises(AssertionError, match="multiple"):
@@ -89,9 +92,9 @@ def test_transformers_asks_for_multiples_of_the_window():
     longer = torch.nn.functional.pad(x, (0, 0, 0, 3))
     padding = torch.arange(48)[None] < 45
     with torch.no_grad():
-        wanted = call(layer, longer, torch.zeros(1, 48, dtype=torch.bool), padding)[:, :45]
-        found = ours(layer, x, (), keep, 4)
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+        expected = call(layer, longer, torch.zeros(1, 48, dtype=torch.bool), padding)[:, :45]
+        output = sparing_output(layer, x, (), keep, 4)
+    torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
@@ -113,11 +116,11 @@ def test_local_rows_equal_flex_attention(causal):
     mask = Mask(causal=causal)
     heads = Heads(HEADS, DIM)
     made = mechanism("longformer", heads, radius=radius, global_tokens=chosen)
-    for pattern, found in (
+    for pattern, output in (
         (window, mechanism("window", heads, radius=radius)(q, k, v, mask=mask)),
         (with_columns, made(q, k, v, x, mask=mask)),
     ):
         blocks = create_block_mask(pattern, None, None, tokens, tokens, device="cpu")
-        wanted = flex_attention(q, k, v, block_mask=blocks)
+        expected = flex_attention(q, k, v, block_mask=blocks)
         local = [i for i in range(tokens) if i not in chosen or pattern is window]
-        torch.testing.assert_close(found[:, :, local], wanted[:, :, local], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(output[:, :, local], expected[:, :, local], rtol=1e-4, atol=1e-5)

@@ -52,9 +52,9 @@ def layer_like(projections, output=None, convolution=None, heads=COUNT, **option
     ).double()
     with torch.no_grad():
         for letter, (weight, bias) in zip("qkv", projections, strict=True):
-            own = getattr(layer, f"{letter}_projection")
-            own.weight.copy_(weight)
-            own.bias.copy_(torch.zeros_like(own.bias) if bias is None else bias)
+            projection = getattr(layer, f"{letter}_projection")
+            projection.weight.copy_(weight)
+            projection.bias.copy_(torch.zeros_like(projection.bias) if bias is None else bias)
         if output is None:
             torch.nn.init.eye_(layer.output_projection.weight)
             layer.output_projection.bias.zero_()
@@ -87,9 +87,9 @@ def test_one_head_of_one_sample_equals_the_package_step_by_step(iterations, resi
     # One matrix alone: the package's batch-wide constant is then the right one.
     witness = of_package(1, pinv_iterations=iterations, residual=residual, residual_conv_kernel=5)
     x = drawn(24, batch=1).requires_grad_()
-    found, wanted = like_package(witness, iterations=iterations)(x), witness(x)
-    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
-    slopes = [torch.autograd.grad(out.square().sum(), x)[0] for out in (found, wanted)]
+    output, expected = like_package(witness, iterations=iterations)(x), witness(x)
+    torch.testing.assert_close(output, expected, rtol=1e-9, atol=1e-9)
+    slopes = [torch.autograd.grad(out.square().sum(), x)[0] for out in (output, expected)]
     torch.testing.assert_close(*slopes, rtol=1e-7, atol=1e-7)
 
 
@@ -104,8 +104,8 @@ def test_many_heads_equal_the_package_once_the_inverse_has_converged():
     witness = of_package(pinv_iterations=40, residual_conv_kernel=5)
     x = drawn(30)
     for options in ({"iterations": 40}, {"pinv": "exact"}):
-        found = like_package(witness, **options)(x)
-        torch.testing.assert_close(found, witness(x), rtol=1e-7, atol=1e-7)
+        output = like_package(witness, **options)(x)
+        torch.testing.assert_close(output, witness(x), rtol=1e-7, atol=1e-7)
 
 
 def test_masked_multiples_equal_the_package():
@@ -113,8 +113,8 @@ def test_masked_multiples_equal_the_package():
     x = drawn(30)
     keep = torch.ones(2, 30, dtype=torch.bool)
     keep[1, [3, 4, 16]] = False  # in segments that stay filled: both mean over what is real
-    found = like_package(witness, pinv="exact")(x, mask=Mask(keep))
-    torch.testing.assert_close(found[keep], witness(x, mask=keep)[keep], rtol=1e-7, atol=1e-7)
+    output = like_package(witness, pinv="exact")(x, mask=Mask(keep))
+    torch.testing.assert_close(output[keep], witness(x, mask=keep)[keep], rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", ["package", "transformers"])
@@ -159,8 +159,8 @@ def test_why_we_differ_transformers_averages_pads_into_landmarks():
     assert gap[:, :14].abs().max() > 1e-3
     layer = like_transformers(witness)
     for inputs in (x, changed):
-        found = layer(inputs, mask=Mask(keep))[:, :14]
-        torch.testing.assert_close(found, layer(x[:, :14]), rtol=1e-10, atol=1e-10)
+        output = layer(inputs, mask=Mask(keep))[:, :14]
+        torch.testing.assert_close(output, layer(x[:, :14]), rtol=1e-10, atol=1e-10)
 
 
 def test_why_we_differ_the_package_attends_to_its_own_filling():

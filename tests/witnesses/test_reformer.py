@@ -39,8 +39,8 @@ def hugging_face(**options):
     return layer
 
 
-def require_equal(found, wanted):
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+def require_equal(output, expected):
+    torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-6)
 
 
 def projected(layer, x):
@@ -54,7 +54,7 @@ def joined(mixed):
     return mixed.transpose(1, 2).flatten(2)
 
 
-def ours(rotations, **options):
+def with_rotations(rotations, **options):
     """Our mechanism with the witness's rotations."""
     heads, dim, rounds, columns = rotations.shape
     options = {"chunk": CHUNK, "buckets": max(1, 2 * columns), "rounds": rounds, **options}
@@ -71,28 +71,28 @@ def seeded_draw(seed, *shape):
 def test_equals_transformers():
     layer = hugging_face()
     x = torch.randn(2, TOKENS, HEADS * DIM, dtype=torch.float64)
-    made = ours(seeded_draw(5, HEADS, DIM, 1, 4))
+    made = with_rotations(seeded_draw(5, HEADS, DIM, 1, 4))
     require_equal(joined(made(*projected(layer, x))), layer(x).hidden_states)
 
 
 def test_equals_transformers_in_one_chunk():
     layer = hugging_face(num_hashes=4)
     x = torch.randn(2, CHUNK, HEADS * DIM, dtype=torch.float64)
-    made = ours(torch.zeros(HEADS, DIM, 4, 4).double())
+    made = with_rotations(torch.zeros(HEADS, DIM, 4, 4).double())
     require_equal(joined(made(*projected(layer, x))), layer(x).hidden_states)
 
 
 def test_transformers_lets_pads_change_the_result_and_we_do_not():
     layer = hugging_face()
     x = torch.randn(1, TOKENS, HEADS * DIM, dtype=torch.float64)
-    keep, own = torch.arange(TOKENS)[None] < 48, slice(0, 48)
-    padded = layer(x, attention_mask=keep.long()).hidden_states[:, own]
-    cropped = layer(x[:, own]).hidden_states
+    keep, real = torch.arange(TOKENS)[None] < 48, slice(0, 48)
+    padded = layer(x, attention_mask=keep.long()).hidden_states[:, real]
+    cropped = layer(x[:, real]).hidden_states
     assert (padded - cropped).abs().max() > 1e-3
-    made = ours(seeded_draw(5, HEADS, DIM, 1, 4))
+    made = with_rotations(seeded_draw(5, HEADS, DIM, 1, 4))
     whole = made(*projected(layer, x), mask=Mask(keep))
-    alone = made(*projected(layer, x[:, own]))
-    torch.testing.assert_close(whole[:, :, own], alone, rtol=1e-10, atol=1e-10)
+    alone = made(*projected(layer, x[:, real]))
+    torch.testing.assert_close(whole[:, :, real], alone, rtol=1e-10, atol=1e-10)
 
 
 def test_transformers_lets_the_future_through():
@@ -125,17 +125,17 @@ def test_equals_reformer_pytorch(count_once):
     q, v = (torch.randn(4, TOKENS, DIM, dtype=torch.float64) for _ in "qv")
     rotations = seeded_draw(7, 1, DIM, 3, TOKENS // CHUNK // 2)
     torch.manual_seed(7)
-    wanted = layer(q * math.sqrt(DIM), v)[0]
-    made = ours(rotations.expand(4, -1, -1, -1), same_bucket=True, count_once=count_once)
-    torch.testing.assert_close(made(q[None], v[None])[0], wanted, rtol=1e-6, atol=1e-7)
+    expected = layer(q * math.sqrt(DIM), v)[0]
+    made = with_rotations(rotations.expand(4, -1, -1, -1), same_bucket=True, count_once=count_once)
+    torch.testing.assert_close(made(q[None], v[None])[0], expected, rtol=1e-6, atol=1e-7)
 
 
 def test_equals_the_full_attention_of_reformer_pytorch():
     package = witness("reformer_pytorch.reformer_pytorch")
     q, v = (torch.randn(4, 50, DIM, dtype=torch.float64) for _ in "qv")
-    wanted = package.FullQKAttention()(q * math.sqrt(DIM), v)[0]
-    made = ours(torch.zeros(4, DIM, 4, 0).double(), chunk=64)
-    torch.testing.assert_close(made(q[None], v[None])[0], wanted, rtol=1e-9, atol=1e-9)
+    expected = package.FullQKAttention()(q * math.sqrt(DIM), v)[0]
+    made = with_rotations(torch.zeros(4, DIM, 4, 0).double(), chunk=64)
+    torch.testing.assert_close(made(q[None], v[None])[0], expected, rtol=1e-9, atol=1e-9)
 
 
 def test_reformer_pytorch_needs_pairs_of_whole_chunks_and_has_no_seed():

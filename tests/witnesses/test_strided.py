@@ -17,7 +17,7 @@ HEADS, DIM = 3, 8
 
 
 def compared(sets, tokens, causal, combine, **options):
-    """Ours and theirs; ``sets`` are the two sets of keys j of a query i, before causality."""
+    """Output, and flex attention's; ``sets`` are a query's two sets of keys before causality."""
     torch.manual_seed(0)
     q, k, v = (torch.randn(2, HEADS, tokens, DIM) for _ in "qkv")
     first, second = sets
@@ -31,9 +31,9 @@ def compared(sets, tokens, causal, combine, **options):
         return sees & (j <= i) if causal else sees
 
     mask = create_block_mask(pattern, None, HEADS, tokens, tokens, device="cpu")
-    wanted = flex_attention(q, k, v, block_mask=mask)
+    expected = flex_attention(q, k, v, block_mask=mask)
     made = mechanism("strided", Heads(HEADS, DIM), combine=combine, **options)
-    return made(q, k, v, mask=Mask(causal=causal)), wanted
+    return made(q, k, v, mask=Mask(causal=causal)), expected
 
 
 @pytest.mark.parametrize("combine", ["merged", "heads", "first", "second"])
@@ -45,8 +45,8 @@ def test_strided_equals_flex_attention(tokens, causal, combine):
         lambda i, j: (i - j).abs() < stride,
         lambda i, j: (i - j) % stride == 0,
     )
-    found, wanted = compared(sets, tokens, causal, combine, stride=stride)
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    output, expected = compared(sets, tokens, causal, combine, stride=stride)
+    torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("combine", ["merged", "heads", "first", "second"])
@@ -60,10 +60,10 @@ def test_fixed_equals_flex_attention(tokens, causal, combine):
         lambda i, j: j % stride >= stride - summary,
     )
     options = {"pattern": "fixed", "stride": stride, "summary": summary}
-    found, wanted = compared(sets, tokens, causal, combine, **options)
+    output, expected = compared(sets, tokens, causal, combine, **options)
     blind = stride - summary if causal and combine in ("heads", "second") else 0
     second = slice(2, None) if combine == "heads" else slice(None)
     if blind:
-        assert not wanted[:, second, :blind].any()
-        wanted[:, second, :blind] = found[:, second, :blind]
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+        assert not expected[:, second, :blind].any()
+        expected[:, second, :blind] = output[:, second, :blind]
+    torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-5)

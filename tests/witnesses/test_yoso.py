@@ -36,7 +36,7 @@ def hugging_face():
     return lambda x, keep: layer(x, keep)[0], layer
 
 
-def ours(layer, x, mask=None):
+def sparing_output(layer, x, mask=None):
     streams = (
         part(x).view(len(x), -1, HEADS, DIM).transpose(1, 2)
         for part in (layer.query, layer.key, layer.value)
@@ -48,8 +48,8 @@ def ours(layer, x, mask=None):
 def test_equals_transformers():
     call, layer = hugging_face()
     x = torch.randn(2, TOKENS, HEADS * DIM, dtype=torch.float64)
-    wanted = call(x, torch.ones(2, TOKENS).double())
-    torch.testing.assert_close(ours(layer, x), wanted, rtol=1e-9, atol=1e-9)
+    expected = call(x, torch.ones(2, TOKENS).double())
+    torch.testing.assert_close(sparing_output(layer, x), expected, rtol=1e-9, atol=1e-9)
 
 
 def test_transformers_ignores_pads_in_silence():
@@ -58,14 +58,14 @@ def test_transformers_ignores_pads_in_silence():
     keep = torch.arange(TOKENS)[None] < 20
     assert torch.equal(call(x, keep.double()), call(x, torch.ones_like(keep).double()))
     cropped = call(x[:, :20], torch.ones(1, 20).double())
-    found = ours(layer, x, Mask(keep))[:, :20]
-    torch.testing.assert_close(found, cropped, rtol=1e-9, atol=1e-9)
+    output = sparing_output(layer, x, Mask(keep))[:, :20]
+    torch.testing.assert_close(output, cropped, rtol=1e-9, atol=1e-9)
 
 
 def test_transformers_hashes_queries_as_if_they_were_keys():
     q, k = torch.randn(1, TOKENS, DIM), torch.randn(1, TOKENS, DIM)
-    own, other = modeling().hashing(q, k, 4, 5)
-    assert torch.equal(own, other)
+    hashes, other = modeling().hashing(q, k, 4, 5)
+    assert torch.equal(hashes, other)
 
 
 def test_the_slope_of_transformers_is_not_the_true_one():

@@ -42,7 +42,7 @@ _SHOWN = {
     "weight-0.1": f"{LAMBDA} 0.10",
     "no-threshold": "no threshold",
     "literal-loss": "the printed loss",
-    OURS: "slim (ours)",
+    OURS: "slim",
     AS_PRINTED: "as printed",
     FREE: "no attention at all",
 }

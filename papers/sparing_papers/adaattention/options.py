@@ -90,7 +90,7 @@ class Options:
         for options in self.task_options.values():
             if int(options.get("test_examples", 0)) < 0:
                 raise UsageError(
-                    f"test_examples must not be negative, got {options['test_examples']}"
+                    f"test_examples must not be negative; got {options['test_examples']}"
                 )
         for task, given in self.trained.items():
             require_names(f"trained.{task}", given, TRAINED)
@@ -178,4 +178,4 @@ def _limited(task: Task, most: int) -> Task:
     """The task with at most ``most`` random test examples; windows of texts stay whole."""
     if task.answer == "span":
         return task
-    return limited(task, {"test": most}, drawn, "drawn at random")
+    return limited(task, {"test": most}, drawn, "sampled at random")

@@ -28,8 +28,9 @@ from sparing_papers.calculator.names import (
 
 @dataclass(frozen=True)
 class ValueArm:
-    """A network with its options and its rate; ``counted`` is the optimiser whose state the
-    published table counts ("" for columns that count none).
+    """A network with its options and its rate.
+
+    The published table counts the state of the optimiser ``counted`` ("" where it counts none).
     """
 
     network: str
@@ -49,7 +50,7 @@ def _transformer(rate: float = 1e-3, **options: Any) -> ValueArm:
 
 
 # Rates: of 0.001, 0.003 and 0.01 (RNN2 and transformers: from 0.0003) the best on validation sums
-# with a seed that is not among the study's; variants have the rate of what they vary.
+# with a seed that is not among the study's. Variants have the rate of what they vary.
 ARMS: dict[str, ValueArm] = {
     BASELINE: ValueArm("feed_forward", {"hidden": (30, 30)}, 1e-3, ""),
     FNN2: ValueArm("feed_forward", {}, 1e-3, ""),

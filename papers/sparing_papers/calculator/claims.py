@@ -1,4 +1,4 @@
-"""The published claims, each as a number with a side on which it stands and one on which it falls.
+"""The published claims, each as a number with a side on which it holds and one on which it fails.
 
 Source: Mukin, A Predictive Calculator (2025), sections 1.2, 5 and 6.
 """
@@ -40,7 +40,7 @@ from sparing_papers.calculator.names import (
 )
 
 CLAIM = "claim"  # others are what the text proposes, and claims made of another network
-VERDICTS = {"True": "stands", "False": "falls"}
+VERDICTS = {"True": "holds", "False": "fails"}
 
 
 def _claim(
@@ -116,7 +116,7 @@ def _over_the_best(table: RecordTable, confidence: float) -> Estimate | None:
 
 
 def _best_of_all(ours: str, name: str, group: str) -> Measure:
-    """The error of each other published variant less ours."""
+    """The error of each other published variant less that of ``ours``."""
 
     def measure(table: RecordTable, confidence: float) -> Estimate | None:
         errors = {arm: by_seed(table, name, arm, set=group) for arm in PUBLISHED}

@@ -80,7 +80,7 @@ def _open(options: Options) -> tuple[Any, Any]:
 
 
 def _spread(sums: Sequence[Expression], count: int) -> list[Expression]:
-    """So many sums, evenly from the whole list: the long ones lie in it by length."""
+    """So many sums, evenly from the whole list, since the long ones are sorted by length."""
     if len(sums) <= count:
         return list(sums)
     return [sums[index * len(sums) // count] for index in range(count)]
@@ -98,7 +98,7 @@ def _epoch(scores: EpochScores, labels: Labels, count: int) -> list[Record]:
 def _replies(
     model: Any, tokenizer: Any, expressions: list[Expression], labels: Labels
 ) -> list[Record]:
-    """Right replies, and those that are no number, counted apart."""
+    """Right replies, and those that are no number, counted separately."""
     replies = reply(model, tokenizer, expressions)
     right = sum(r.value == s.value for r, s in zip(replies, expressions, strict=True))
     kinds = [answer.kind for answer in replies]

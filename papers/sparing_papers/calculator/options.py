@@ -16,7 +16,7 @@ from sparing_papers.calculator.names import BASELINE
 class Options:
     """What is run, and how long it may take."""
 
-    # Networks; the baseline, whose errors scores are relative to, is always trained.
+    # Networks. The baseline is always trained: scores are relative to its errors.
     arms: Annotated[tuple[Annotated[str, one_of(*ARMS)], ...], distinct] = tuple(ARMS)
     # Seeds, and the most epochs of each training.
     seeds: Count = 5

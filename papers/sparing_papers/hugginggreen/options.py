@@ -182,7 +182,7 @@ def load(
     if task.classes < 2:
         raise UsageError(f"{name} has one class: there is nothing to learn")
     sizes = {"validation": options.validation_examples, "test": options.test_examples}
-    task = limited(task, sizes, drawn, "drawn at random")
+    task = limited(task, sizes, drawn, "sampled at random")
     return task, loaded
 
 

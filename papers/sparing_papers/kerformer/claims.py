@@ -73,7 +73,7 @@ def _claim(
 
 
 def claims_of(questions: Sequence[str]) -> list[Claim]:
-    """The claims and goals on which a run that asks these has something to say."""
+    """The claims and goals that a run with these questions can decide."""
     return [claim for claim in CLAIMS if {*claim.questions} & {*questions}]
 
 

@@ -89,7 +89,7 @@ def core_point(arm: str, tokens: int, spread: float = RANGE) -> Point:
 
 
 def core_call(arm: str, tokens: int, spread: float) -> Callable[[], object]:
-    """A forward pass of one head on values drawn evenly from -spread to spread.
+    """A forward pass of one head on values sampled evenly from -spread to spread.
 
     On the accelerator where there is one, in the precision that it trains in.
     """
@@ -108,7 +108,7 @@ def core_call(arm: str, tokens: int, spread: float) -> Callable[[], object]:
 
 
 def _demand(arm: str, tokens: int, spread: float) -> Demand:
-    """By closed form, which no mechanism's values change; its matrices need not be drawn."""
+    """By closed form, which no mechanism's values change; its matrices need not be sampled."""
     return core_demand(_built(arm, min(tokens, SHORT)), Workload(1, 1, tokens, tokens, DIM))
 
 

@@ -1,4 +1,4 @@
-"""What Kerformer's tables of time and memory come to: numbers that claims and goals ask for."""
+"""The results of Kerformer's tables of time and memory, for claims and goals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparing.experiment.records import RecordTable
 from sparing_papers.kerformer.cores import RANGE
 from sparing_papers.long_range.arms import BY_CONTENT, DENSE, KERFORMER, arm_of
 
-LINEAR = ("kernel", "low-rank")  # families whose cost grows with the length alone
+LINEAR = ("kernel", "low-rank")  # families of linear cost in the length
 RIVALS = ("efficient", "linear", "performer")
 MILLION, LONG = 1_000_000, 65_536
 
@@ -153,7 +153,7 @@ def longest_bytes(records: RecordTable, confidence: float) -> Estimate | None:
 
 
 def million(records: RecordTable, confidence: float) -> Estimate | None:
-    """The longest sequence that kerformer was run on alone; None where none so long was asked."""
+    """The longest sequence that kerformer was run on alone; None where none so long was planned."""
     run, planned = (
         [float(r.labels["tokens"] or 0) for r in records.matching(name, {"arm": BY_CONTENT})]
         for name in ("latency_ms", "not_run")

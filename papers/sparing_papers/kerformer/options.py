@@ -36,7 +36,7 @@ class Options:
     arena: TaskOptions = field(default_factory=TaskOptions)
     vision: TaskOptions = field(default_factory=TaskOptions)
     pretrained: PretrainedOptions = field(default_factory=PretrainedOptions)
-    # Shares of tokens replaced under noise, and inputs whose attention weights are read.
+    # Shares of tokens replaced under noise, and number of inputs to read attention weights of.
     noise: tuple[Annotated[float, within(0, 1, ends="()")], ...] = (0.05, 0.1, 0.2)
     looked_at: Count = 16
     # Seeds of each training; "accelerator" refuses a machine without one.

@@ -40,7 +40,7 @@ DOWNSTREAM_RIVALS = ("performer", "reformer", "linear", "longformer", "rfa", "dc
 
 
 def deciding(records: RecordTable, question: str) -> dict[str, float]:
-    """The tasks of a question that tell mechanisms apart, with the scores of guessing.
+    """The tasks of a question that pass the sensitivity check, with the scores of guessing.
 
     Of swapped encoders those where the ones trained with labels alone do.
     """
@@ -163,7 +163,7 @@ def above(
 ) -> Measure:
     """How much better one variant is than another, for other trainings and other test examples.
 
-    On the tasks whose longest input has at least so many tokens, or ``only`` on some.
+    On the tasks with inputs of at least so many tokens, or ``only`` on some.
     """
 
     def measure(records: RecordTable, confidence: float) -> Estimate | None:
@@ -210,8 +210,8 @@ def over_all(
 ) -> Estimate | None:
     """What a variant is above the one that it is least above: falls only if it does beside all.
 
-    Where one of them was not measured on all of its tasks, whose mean the claim is about, the
-    others can refute the claim but not support it. ``parts`` are those of ``gap_of`` by rival.
+    The claim is about the mean over tasks. Where one of them was not measured on all of its tasks,
+    the others can refute the claim but not support it. ``parts`` are those of ``gap_of`` by rival.
     """
     tasks = [task for task, scores in ours.items() if scores]
     whole = {
@@ -235,7 +235,7 @@ def paired_share(*names: str) -> Measure:
 
     Of several quantities the smallest, its interval's ends the lowest of all: it holds where all
     do. None where one of them was not measured, without an interval where seeds are too few and
-    where the task does not tell mechanisms apart.
+    where the task fails the sensitivity check.
     """
 
     def measure(records: RecordTable, confidence: float) -> Estimate | None:
@@ -256,7 +256,7 @@ def paired_share(*names: str) -> Measure:
 
 
 def _kept(record: Record, confidence: float, sure: bool) -> Estimate:
-    """A share of the accuracy kept, whose count is that of examples, not of seeds."""
+    """A share of the accuracy kept; its count is that of examples, not of seeds."""
     seeds = int(record.labels.get("seeds") or 1)
     ends = record.interval if sure and seeds >= FEWEST_SEEDS else None
     estimate = of_record(replace(record, interval=ends, count=seeds), confidence)
@@ -264,7 +264,7 @@ def _kept(record: Record, confidence: float, sure: bool) -> Estimate:
 
 
 def _best_validation(records: RecordTable) -> dict[str, float]:
-    """By linear variant: the best validation score end to end, whose weights are used; seeds' mean.
+    """By linear variant: the best validation score end to end, of the weights used; seeds' mean.
 
     The curve begins layer by layer, in the steps of that stage, which are not of that choice.
     """

@@ -91,7 +91,7 @@ def _byte_task(tokens: int) -> Task:
         labels=("0", "1"),
         tokens=tokens,
         licence="",
-        source="drawn at random",
+        source="sampled at random",
         vocabulary=BYTES,
     )
 

@@ -80,7 +80,7 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
 
 
 def _identity(options: Options, loaded: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """What makes two runs the same one: the settings of what is asked, and the tasks' own."""
+    """What makes two runs the same one: the settings of its questions, and the tasks' own."""
     identity = plain({**asdict(options), "tasks": loaded})
     left_out = {"needs", *({*QUESTIONS} - {*options.questions})}
     settings = {name: value for name, value in identity.items() if name not in left_out}
@@ -157,7 +157,7 @@ def _sizes(works: Sequence[LongWork]) -> list[Record]:
 
 
 def _arms(options: Options) -> list[str]:
-    """The variants of all questions that are asked, those that are trained from nothing first."""
+    """The variants of all questions of the run, those that are trained from nothing first."""
     pretrained = options.pretrained
     by_question = {
         CORES: options.cores.arms,

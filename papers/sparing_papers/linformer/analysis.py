@@ -122,7 +122,7 @@ def _of_models(
 
 
 def _errors(records: Sequence[Record]) -> Iterable[Record]:
-    """Means over heads of errors and bounds, and what learning gains over drawing, and means."""
+    """Means over heads of errors and bounds, and the gain of learning over samples and means."""
     yield from _means(records, "output_error", (*PLACE, "method"))
     yield from _means(records, "bound", (*PLACE, "theorem"))
     for key, group in _grouped(records, "output_error", PLACE).items():

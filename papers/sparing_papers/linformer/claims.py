@@ -60,7 +60,7 @@ def judge(
 def claims_of(
     options: Options, tasks: Sequence[str], records: RecordTable, forms: Sequence[str]
 ) -> Iterator[Claim]:
-    """The claims of the questions that are asked, on what there are records of.
+    """The claims of the run's questions that have records.
 
     One of accuracy needs three seeds, and a task that passes the sensitivity check.
     """

@@ -46,7 +46,7 @@ def error_cell(source: Source, tokens: int, options: Options, seconds: float) ->
     def do() -> list[Record]:
         with threads(options.longer.thread_count):
             model, rows = source.at(tokens, settings.texts + settings.held, 1)
-            # texts stand by class: those that are held out shall be of all
+            # texts are sorted by class, and held-out ones should be of all classes
             order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
             records: list[Record] = []
             for number, layer in enumerate(captured(model, rows[order])):
@@ -135,7 +135,7 @@ def _form(method: str, like: Captured, slots: int, seed: int) -> Linformer:
 
 
 def means(slots: int, tokens: int) -> Float[Tensor, "slots tokens"]:
-    """The matrix whose rows are means over segments of tokens, of lengths as even as possible."""
+    """Its rows are means over segments of tokens, of lengths as even as possible."""
     owner = torch.arange(tokens) * slots // tokens
     matrix = torch.nn.functional.one_hot(owner, slots).T.float()
     return matrix / matrix.sum(1, keepdim=True)

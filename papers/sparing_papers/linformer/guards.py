@@ -29,7 +29,7 @@ def ahead(records: RecordTable, name: str, labels: Labels, sign: int = 1) -> boo
 
 
 def above_chance(records: RecordTable, name: str, chance: float | None, labels: Labels) -> bool:
-    """Whether a mean score lies 5 points above chance by its whole interval."""
+    """Whether the whole interval of a mean score is 5 points above chance."""
     score = records.find(f"mean_{name}", **labels)
     if score is None or score.interval is None or chance is None:
         return False

@@ -35,7 +35,7 @@ def by_factor(
 ) -> dict[int, Task]:
     """The task by factor, with a test split of so many times the trained length.
 
-    Generated tasks draw new inputs, from three quarters of the length up to it. Of texts the same
+    Generated tasks sample new inputs, from three quarters of the length up to it. Of texts the same
     test texts are read at every length, those that are long enough for the longest, cut to it.
     Raises ``UsageError`` where there are none.
     """
@@ -46,7 +46,7 @@ def by_factor(
             for factor, tokens in lengths.items()
         }
     longest = _texts(work, max(lengths.values()), data)
-    # files stand by class, so that the first ones would be of one
+    # files are sorted by class, so that the first ones would be of one
     chosen = evenly(longest, examples) if len(longest) > examples else longest
     tasks = {}
     for factor, tokens in lengths.items():
@@ -77,7 +77,7 @@ def spread_out(rows: Sequence[Tensor], count: int, other: int, what: str) -> lis
     """
     needed = (other + 1) * count
     if len(rows) < needed:
-        raise UsageError(f"there are {len(rows)} {what}; {needed} are asked for")
+        raise UsageError(f"there are {len(rows)} {what}; {needed} are needed")
     return list(rows[other :: len(rows) // count])[:count]
 
 

@@ -40,7 +40,7 @@ POSITIONS = "position_embeddings.weight"
 
 @dataclass(frozen=True, eq=False)
 class LinWork(LongWork):
-    """A task whose variants may be unnamed forms of Linformer: their options."""
+    """A task with variants that may be forms of Linformer without a name: their options."""
 
     forms: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -64,8 +64,8 @@ def lengthened(
 
     The variant is built anew for ``tokens`` tokens, with its options as trained, and given the
     trained weights. Position embeddings are interpolated, for every variant alike. A "sliced"
-    projection of Linformer keeps its columns and gets random ones beyond: a matrix built for longer
-    inputs is the same after training on shorter rows, as its other columns get no gradient. An
+    projection of Linformer keeps its columns and gets random ones beyond. A matrix built for longer
+    inputs is the same after training on shorter rows: its other columns get no gradient. An
     "interpolated" one is scaled, so that a constant sequence keeps its slots. Raises
     ``Unsupported`` for a variant with other weights that depend on the length.
     """

@@ -42,7 +42,7 @@ class CostOptions:
         check_fields(self, "cost")
         for length in self.lengths:
             if length < 1 or self.tokens % length:
-                raise UsageError(f"cost.lengths must divide the {self.tokens} tokens, got {length}")
+                raise UsageError(f"cost.lengths must divide the {self.tokens} tokens; got {length}")
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class ErrorOptions:
             raise UsageError("error.slots must be fewer than the longest of error.lengths")
 
 
-# Position embeddings of the encoder were trained to all of these lengths: dense attention can do
-# what is asked, which an encoder from nothing, with positions interpolated, cannot.
+# Position embeddings of the encoder were trained to all of these lengths, so dense attention can
+# serve them. An encoder from nothing, with positions interpolated, cannot.
 SWAPS = PretrainedOptions(
     tasks=("imdb",),
     stages=Stages(
@@ -124,7 +124,7 @@ class Options:
         for rank in self.ranks:
             slots_of(rank, 1024)
         if not self.factors or list(self.factors) != sorted({1, *self.factors}):
-            raise UsageError(f"factors must rise from 1, got {self.factors}")
+            raise UsageError(f"factors must rise from 1; got {self.factors}")
         for name in self.longer.tasks:
             if name in self.texts.tasks:
                 raise UsageError(f"{name} is among the tasks of longer and of texts: name it once")
@@ -134,7 +134,7 @@ def slots_of(rank: str, tokens: int) -> int:
     """How many slots a rank names at a length: "64", or "n/4" for a quarter of the tokens."""
     share = rank.removeprefix("n/") if rank.startswith("n/") else ""
     if not (share or rank).isdecimal() or int(share or rank) < 1:
-        raise UsageError(f"ranks are counts such as 64 or shares such as n/4, got {rank!r}")
+        raise UsageError(f"ranks are counts such as 64 or shares such as n/4; got {rank!r}")
     return max(1, tokens // int(share)) if share else min(int(rank), tokens)
 
 

@@ -1,4 +1,4 @@
-"""Encoders whose attention is analysed: the dense ones trained here, and a pretrained one."""
+"""Encoders to analyse the attention of: the dense ones trained here, and a pretrained one."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def _task(given: TaskOptions, name: str, data: Path | None) -> tuple[Task, dict[
 
 
 def _first(options: Options, loaded: Loaded) -> LinWork | None:
-    """The task whose trainings the forms of Linformer stand beside."""
+    """The task that also trains the forms of Linformer."""
     return next((loaded.works[n] for n in options.longer.tasks if n in loaded.works), None)
 
 

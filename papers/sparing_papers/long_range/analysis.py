@@ -29,7 +29,7 @@ SUMMARY = Summary(
 
 
 def learned(by_seed: Mapping[Any, float], chance: float, step: float = 0.0) -> bool:
-    """Whether scores by seed lie 5 points above chance in every likely seed."""
+    """Whether scores by seed are 5 points above chance in every likely seed."""
     scores = list(by_seed.values())
     if not scores:
         return False

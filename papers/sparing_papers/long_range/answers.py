@@ -54,7 +54,7 @@ def right_of(record: Record) -> Bits:
     except (KeyError, ValueError) as error:
         raise DataError(f"a record of {ANSWERS} does not say which were right") from error
     if len(bits) != record.count:
-        raise DataError(f"a record of {ANSWERS} tells of {len(bits)} of {record.count} examples")
+        raise DataError(f"a record of {ANSWERS} holds {len(bits)} of {record.count} examples")
     return bits
 
 
@@ -115,7 +115,7 @@ def _paired(
     *,
     ratio: bool,
 ) -> Record:
-    """A ratio has the interval of (ours - ratio * baseline) / mean of the baseline."""
+    """A ratio has the interval of (candidate - ratio * baseline) / mean of the baseline."""
     one, other, examples = ours.astype(float), theirs.astype(float), ours.shape[1]
     whole = float(other.mean())
     value = float(one.mean()) / whole if ratio else float(one.mean()) - whole

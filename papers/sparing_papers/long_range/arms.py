@@ -48,13 +48,15 @@ NAMED: Mapping[str, LongArm] = {
     "linformer, convolved": LongArm(
         "linformer", {"projection": "convolution"}, "slots are learned means"
     ),
-    "linformer, random": LongArm("linformer", {"projection": "random"}, "slots drawn, not learned"),
+    "linformer, random": LongArm(
+        "linformer", {"projection": "random"}, "slots sampled, not learned"
+    ),
     "rfa": LongArm("random_features"),
 }
 
 
 def names() -> tuple[str, ...]:
-    """All variants: the named ones, then every mechanism whose traits make it one."""
+    """All variants: the named ones, then every mechanism with traits that make it one."""
     mechanisms = (n for n in MECHANISMS.names() if mechanism_class(n).traits.arm and n not in NAMED)
     return (*NAMED, *mechanisms)
 
@@ -92,5 +94,5 @@ def build(model: str, task: Task, name: str, seed: int) -> PreTrainedModel:
 
 
 def is_random(name: str) -> bool:
-    """Whether a variant draws numbers with a seed of its own."""
+    """Whether a variant samples parameters with a seed."""
     return "seed" in option_defaults(mechanism_class(arm_of(name).mechanism))

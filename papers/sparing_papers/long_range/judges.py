@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 DISTANCES = (0, 1, 2, 4, 8, 16, 32, 64, 128)
 COMPUTED = ("listops",)
 TINY = 1e-6
-LONGEST = 512  # tokens of an input whose weights are written out
+LONGEST = 512  # most tokens of an input to write the weights of
 Seen = list[tuple[Mechanism, dict[str, Tensor], Mask]]
 
 
@@ -45,7 +45,7 @@ class Asked(Protocol):
 
 
 class Noise:
-    """Scores where so many of the test texts' tokens are replaced by ones drawn at random."""
+    """Scores where so many of the test texts' tokens are replaced by ones sampled at random."""
 
     def __init__(self, shares: Sequence[float]) -> None:
         self.shares = shares
@@ -69,7 +69,7 @@ class Noise:
 def noisy(task: Task, share: float) -> Task:
     """The task with that share of its test tokens replaced by ones of other places or texts.
 
-    Every token that occurs in the test texts is drawn as often; class, pad and other marks stay.
+    Every token that occurs in the test texts is sampled as often; class, pad and other marks stay.
     """
     generator, test = torch.Generator().manual_seed(0), task.test
     marks = torch.tensor(sorted(_marks(task)))
@@ -106,7 +106,7 @@ class Neighbours:
     def __call__(self, model: PreTrainedModel, work: Asked, labels: Labels) -> list[Record]:
         """``weight_at_distance`` over layers, heads and test inputs at even distances.
 
-        None for a mechanism whose weights may be negative: they have no share of a mean.
+        None for a mechanism with weights that may be negative: they have no share of a mean.
         """
         if work.task.kind != "tokens":
             return []

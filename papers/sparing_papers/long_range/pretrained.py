@@ -32,7 +32,7 @@ from sparing_papers.long_range.swapped import (
 )
 
 QUESTION = "pretrained"
-# What each task is here, and where its files lie below the data folder.
+# What each task is here, and its folder below the data folder.
 PLACES = {
     "sst2": "glue/SST-2",
     "qqp": "glue/QQP",
@@ -177,7 +177,7 @@ def can_be_had(task: str, data: Path | None) -> bool:
 
 
 def notes(options: PretrainedOptions, data: Path | None) -> list[str]:
-    """What a reader must know of the data: what is left out, and what stands for what.
+    """What a reader must know of the data: what is left out, and what replaces what.
 
     How many rows each split has is a record of the cell of its dense model.
     """

@@ -181,11 +181,11 @@ class SwappedWork:
         if not places:
             raise UsageError(
                 f"no test input of {self.name} has {max(read_at)} tokens; the longest has "
-                f"{max(lengths)}: ask for shorter ones with read_at"
+                f"{max(lengths)}: choose shorter ones with read_at"
             )
         filled = {n: replace(task, test=task.test.subset(places)) for n, task in tasks.items()}
         most = {"test": self.stages.test_examples}
-        return {n: limited(task, most, evenly, "evenly drawn") for n, task in filled.items()}
+        return {n: limited(task, most, evenly, "evenly sampled") for n, task in filled.items()}
 
     @cached_property
     def batches(self) -> list[dict[str, Tensor]]:

@@ -32,7 +32,7 @@ class Call:
 
 
 def teacher_of(model: PreTrainedModel) -> PreTrainedModel:
-    """A frozen copy with dense attention whose layers hand on padding as swapped ones want it."""
+    """A frozen copy with dense attention; its layers hand on padding as swapped ones need it."""
     teacher = copy.deepcopy(model)
     if is_swapped(teacher):
         unswap(teacher)
@@ -80,7 +80,7 @@ class LayerwiseLoss:
     Formula: mean over l of |f_l(x_l) - g_l(x_l)|^2 / |g_l(x_l)|^2 over real tokens.
 
     Symbols: g_l is the teacher's attention layer l, x_l what it got, f_l the model's layer; both
-    are taken before the output projection. Only what lies in the attention layers gets gradients:
+    are taken before the output projection. Only the attention layers get gradients:
     projections of queries, keys and values, and a mechanism's own parameters. No error of a lower
     layer reaches a higher one, and no feed-forward network is run for the model.
 

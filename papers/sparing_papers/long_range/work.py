@@ -31,8 +31,7 @@ NEED_NO_DATA = ("listops", "pathfinder", "digits", "scenes", "arithmetic")
 TRAINED = ("epochs", "learning_rate", "batch_size")
 ABOVE_CHANCE = 0.05  # how far above chance dense attention must be for a task to be sensitive
 ARMS = ("arms", "arms_of")
-# Questions whose variants have cells of their own; of others, several variants are measured in one
-# cell.
+# Questions with one cell a variant; of others, several variants are measured in one cell.
 CELL_EACH = ("arena", "vision", "pretrained", "longer", "texts", "swapped")
 MARGIN = 0.01  # what a score may be below the dense variant's and still count as no worse
 
@@ -105,7 +104,7 @@ class TaskOptions:
 
 @dataclass(frozen=True, eq=False)
 class LongWork:
-    """One task, one kind of model, and where its trainings lie: what its cells share."""
+    """One task, one kind of model, and the folder of its trainings: what its cells share."""
 
     question: str
     name: str
@@ -175,7 +174,7 @@ def load(options: TaskOptions, name: str, data: Path | None) -> tuple[Task, dict
     """A task with its held-out splits limited, and the options that it was loaded with."""
     task, loaded_with = load_for(name, dict(options.task_options.get(name, {})), "", data)
     sizes = {"validation": options.validation_examples, "test": options.test_examples}
-    task = limited(task, sizes, evenly, "evenly drawn")
+    task = limited(task, sizes, evenly, "evenly sampled")
     return task, loaded_with
 
 

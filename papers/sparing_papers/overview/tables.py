@@ -249,6 +249,6 @@ def _blocks(parts: Sequence[Part]) -> Iterator[Block]:
 
 
 def _table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A table whose cells are Markdown already."""
+    """A table of cells that are Markdown already."""
     rows = [heads, ["---"] * len(heads), *lines]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)

@@ -46,7 +46,7 @@ WORDS = ["[class]", "a", "film", "of", "<b>nothing</b>"]
 
 def config(**changes: object) -> dict[str, object]:
     """The configuration of a run on one task with one seed."""
-    own = {
+    study_config = {
         "study": "adaattention",
         "name": "adaattention-quick",
         "tasks": ["sst2"],
@@ -60,7 +60,7 @@ def config(**changes: object) -> dict[str, object]:
         "recipe": {"epochs": 2, "batch_size": 32, "learning_rate": 1e-3},
         "model": {"name": "bert", "layers": 4, "width": 128},
     }
-    whole = {**make.config(), **own}
+    whole = {**make.config(), **study_config}
     task = {"name": "sst2", "kind": "tokens", "metric": "accuracy", "tokens": 64}
     whole["task"] = {**task, "subset": False, "notes": [], "examples": {"sst2": {"test": 872}}}
     return {**whole, **changes}
@@ -69,81 +69,81 @@ def config(**changes: object) -> dict[str, object]:
 def one(name: str, value: float, unit: str = "share", **labels: Label) -> Record:
     """A measured record."""
     interval = labels.pop("interval", None)
-    own = {"share": (value - 0.02, value + 0.02), "ratio": (value - 0.03, value + 0.03)}
-    kept = own.get(unit) if interval is None else None
-    return Record(name, value, unit, "measured", labels, kept, 3, "cell", "m", "c", TIME)
+    intervals = {"share": (value - 0.02, value + 0.02), "ratio": (value - 0.03, value + 0.03)}
+    ends = intervals.get(unit) if interval is None else None
+    return Record(name, value, unit, "measured", labels, ends, 3, "cell", "m", "c", TIME)
 
 
 def records(*, measured: bool = True, examples: bool = True) -> list[Record]:
     """All records; without ``measured`` those of the arithmetic alone."""
-    found = [*arithmetic.bounds(), *arithmetic.scorers(), *arithmetic.impossible()]
-    found += paper.printed()
+    records = [*arithmetic.bounds(), *arithmetic.scorers(), *arithmetic.impossible()]
+    records += paper.printed()
     if not measured:
-        return found
-    found += [record for arm in ("full", *SPEEDS) for record in _arm(arm)]
-    found += [record for form in FORMS for record in _form(form)]
-    found += _patterns()
-    return [*found, *(_examples() if examples else [])]
+        return records
+    records += [record for arm in ("full", *SPEEDS) for record in _arm(arm)]
+    records += [record for form in FORMS for record in _form(form)]
+    records += _patterns()
+    return [*records, *(_examples() if examples else [])]
 
 
 def _arm(arm: str) -> list[Record]:
     mean: dict[str, Label] = {"arm": arm, "task": "mean"}
-    own: dict[str, Label] = {"arm": arm, "task": "sst2"}
-    found = [one("score", 0.77, **mean), one("flops", 2e6, "FLOP", **own)]
-    found += [one("latency_ms", 3.0, "ms", **own, of=of) for of in ("p50", "p99")]
+    task_labels: dict[str, Label] = {"arm": arm, "task": "sst2"}
+    records = [one("score", 0.77, **mean), one("flops", 2e6, "FLOP", **task_labels)]
+    records += [one("latency_ms", 3.0, "ms", **task_labels, of=of) for of in ("p50", "p99")]
     if arm != "full":
-        found.append(one("speed_up", SPEEDS[arm], "ratio", **mean, inputs="all"))
-        found.append(one("speed_up", SPEEDS[arm], "ratio", **own, inputs="10-50"))
-        found.append(one("train_step_ratio", 1.2, "ratio", **own, batch=32))
-        found.append(one("score_difference", -0.01, **mean))
+        records.append(one("speed_up", SPEEDS[arm], "ratio", **mean, inputs="all"))
+        records.append(one("speed_up", SPEEDS[arm], "ratio", **task_labels, inputs="10-50"))
+        records.append(one("train_step_ratio", 1.2, "ratio", **task_labels, batch=32))
+        records.append(one("score_difference", -0.01, **mean))
     if arm in ("adaptive", "literal-loss"):
-        found += [one("head_score", 0.3, **mean), one("cut_share", 0.67, **mean)]
-    return found
+        records += [one("head_score", 0.3, **mean), one("cut_share", 0.67, **mean)]
+    return records
 
 
 def _form(form: str) -> list[Record]:
-    found = []
+    records = []
     for tokens, name in ((32, "10-50"), (128, "50-200"), (512, "200+")):
         labels: dict[str, Label] = {"arm": form, "shape": "bert-base", "tokens": tokens}
         labels["length_class"] = name
-        found += [one("latency_ms", 9.0, "ms", **labels, of=of) for of in ("p50", "p99")]
+        records += [one("latency_ms", 9.0, "ms", **labels, of=of) for of in ("p50", "p99")]
         if form != "full":
-            found.append(one("speed_up", FORMS[form], "ratio", **labels))
-    found.append(one("memory_ratio", 1.01, "", **labels))
-    return [*found, one("peak_bytes", 3e7, "bytes", **labels)]
+            records.append(one("speed_up", FORMS[form], "ratio", **labels))
+    records.append(one("memory_ratio", 1.01, "", **labels))
+    return [*records, one("peak_bytes", 3e7, "bytes", **labels)]
 
 
 def _patterns() -> list[Record]:
     about: dict[str, Label] = {"task": "sst2", "arm": "adaptive"}
-    found = [
+    records = [
         one("pattern_head", 0.1 * layer + 0.2 * head, **about, layer=layer, head=head)
         for layer in (1, 2)
         for head in (1, 2, 3)
     ]
-    found += [
-        one("pattern_place", 0.4, **about, layer=layer, place=place)
+    records += [
+        one("pattern_place", 0.4, **about, layer=layer, place=part)
         for layer in (1, 2)
-        for place in ("first", "part 1", "part 2", "last")
+        for part in ("first", "part 1", "part 2", "last")
     ]
-    found += [
+    records += [
         one("pattern_difficulty", value, **about, difficulty=name, confidence=0.8)
         for name, value in (("hard", 0.31), ("middle", 0.3), ("easy", 0.29))
     ]
     for share in (0.75, 0.5):
         labels = {"task": "sst2", "arm": "full", "kept_share": share}
         names = ("score_error", "output_error", "certified", "truly_small", "bound_saturated")
-        found += [one(name, 0.5, "", **labels) for name in names]
+        records += [one(name, 0.5, "", **labels) for name in names]
         names = ("score_error_bound", "output_error_bound", "bound_over_error")
-        found += [one(name, 20.0, "", **labels) for name in names]
-    return found
+        records += [one(name, 20.0, "", **labels) for name in names]
+    return records
 
 
 def _examples() -> list[Record]:
-    kept = [True, False, True, False, True]
-    texts: dict[str, Label] = {"tokens": json.dumps(WORDS), "kept": json.dumps(kept)}
+    flags = [True, False, True, False, True]
+    texts: dict[str, Label] = {"tokens": json.dumps(WORDS), "kept": json.dumps(flags)}
     patches: dict[str, Label] = {
         "grey": json.dumps([0.0, 0.5, 1.0, 0.25]),
-        "kept": json.dumps(kept[:4]),
+        "kept": json.dumps(flags[:4]),
         "columns": "2",
     }
     labels: dict[str, Label] = {"arm": "skip", "label": "negative", "answer": "positive"}

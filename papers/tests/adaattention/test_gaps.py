@@ -22,7 +22,7 @@ from sparing_papers.adaattention import analysis, claims, gaps
 from sparing_papers.adaattention import options as ada_options
 from sparing_papers.adaattention import study as adaattention
 from sparing_papers.adaattention.analysis import analyse
-from sparing_papers.adaattention.cells import answers as kept
+from sparing_papers.adaattention.cells import answers as answer_store
 from sparing_papers.adaattention.cells import speed
 from sparing_papers.adaattention.findings import own_group_first
 from tests.train.small import token_task
@@ -46,7 +46,7 @@ def work_with(folder, arms, name="sst2", metric="accuracy"):
     work = work_of(replace(task, name=name, test=test, metric=metric, metrics=metrics), folder)
     for number, (arm, chances) in enumerate(arms.items()):
         for seed, chance in enumerate(chances):
-            kept.keep(work, arm, seed, right_with(chance, 10 * number + seed, labels))
+            answer_store.keep(work, arm, seed, right_with(chance, 10 * number + seed, labels))
     return work
 
 
@@ -55,7 +55,9 @@ def scores_of(work, arms):
         record
         for arm, chances in arms.items()
         for seed in range(len(chances))
-        for record in kept.scored(work, arm, seed, kept.kept_answers(work, arm, seed))
+        for record in answer_store.scored(
+            work, arm, seed, answer_store.kept_answers(work, arm, seed)
+        )
     ]
 
 
@@ -66,20 +68,20 @@ def width(record):
 def test_one_task_is_pooled_as_runs_of_slim_are(tmp_path):
     work = work_with(tmp_path, {"full": [0.8] * 3, "adaptive": [0.8, 0.7, 0.75]})
     gap = gaps.gap_of(work, "adaptive", "full", (0, 1, 2))
-    found = gap.record("score_difference", {}, 3)
+    record = gap.record("score_difference", {}, 3)
     labels = work.task.test.labels
     right = {
         arm: np.stack(
             [
-                (kept.kept_answers(work, arm, seed).argmax(-1) == labels).double().numpy()
+                (answer_store.kept_answers(work, arm, seed).argmax(-1) == labels).double().numpy()
                 for seed in range(3)
             ]
         )
         for arm in ("full", "adaptive")
     }
     pooled = pool_differences([right["adaptive"] - right["full"]])
-    assert found.value == pytest.approx(pooled.value)
-    assert found.interval == pytest.approx(pooled.interval)
+    assert record.value == pytest.approx(pooled.value)
+    assert record.interval == pytest.approx(pooled.interval)
 
 
 def test_trainings_that_differ_widen_what_examples_alone_would_say(tmp_path):
@@ -96,7 +98,10 @@ def test_trainings_that_differ_widen_what_examples_alone_would_say(tmp_path):
 def test_a_metric_of_all_answers_is_resampled_to_the_same_parts(tmp_path, chances):
     work = work_with(tmp_path, {"full": [0.8] * len(chances), "adaptive": chances})
     pairs = [
-        (kept.kept_answers(work, "adaptive", seed), kept.kept_answers(work, "full", seed))
+        (
+            answer_store.kept_answers(work, "adaptive", seed),
+            answer_store.kept_answers(work, "full", seed),
+        )
         for seed in range(len(chances))
     ]
     exact = gaps.parts_of(gaps._gaps(work, pairs).numpy())
@@ -107,17 +112,17 @@ def test_a_metric_of_all_answers_is_resampled_to_the_same_parts(tmp_path, chance
     ):  # five hundred draws know it to a few per cent
         assert one.variance == pytest.approx(other.variance, abs=5e-5)
     by_f1 = work_with(tmp_path / "f1", {"full": [0.8] * 2, "adaptive": [0.7] * 2}, metric="f1")
-    found = gaps.gap_of(by_f1, "adaptive", "full", (0, 1)).record("gap", {}, 2)
-    assert found.interval[0] < found.value < found.interval[1]
+    record = gaps.gap_of(by_f1, "adaptive", "full", (0, 1)).record("gap", {}, 2)
+    assert record.interval[0] < record.value < record.interval[1]
 
 
 def test_a_mean_over_tasks_knows_more_than_each(tmp_path):
     arms = {"full": [0.8] * 3, "adaptive": [0.7, 0.75, 0.8]}
     works = [work_with(tmp_path / name, arms, name) for name in ("sst2", "cola")]
-    each = [gaps.gap_of(work, "adaptive", "full", (0, 1, 2)) for work in works]
-    mean = gaps.mean_gap(each).record("gap", {}, 2)
-    assert mean.value == pytest.approx(sum(gap.value for gap in each) / 2)
-    assert width(mean) < min(width(gap.record("gap", {}, 3)) for gap in each)
+    task_gaps = [gaps.gap_of(work, "adaptive", "full", (0, 1, 2)) for work in works]
+    mean = gaps.mean_gap(task_gaps).record("gap", {}, 2)
+    assert mean.value == pytest.approx(sum(gap.value for gap in task_gaps) / 2)
+    assert width(mean) < min(width(gap.record("gap", {}, 3)) for gap in task_gaps)
 
 
 def test_adapting_is_held_against_each_control_by_itself(tmp_path):
@@ -128,15 +133,15 @@ def test_adapting_is_held_against_each_control_by_itself(tmp_path):
         "global": [0.78] * 3,
     }
     work = work_with(tmp_path, arms)
-    found = {
+    by_control = {
         r.labels["to"]: r
         for r in analyse(scores_of(work, arms), [work], (0, 1, 2))
         if r.name == "control_difference"
     }
-    assert {*found} == {"random", "global"}
-    assert found["random"].interval[0] > 0.1
-    assert found["global"].interval[0] < 0 < found["global"].interval[1]
-    assert found["random"].count == 3
+    assert {*by_control} == {"random", "global"}
+    assert by_control["random"].interval[0] > 0.1
+    assert by_control["global"].interval[0] < 0 < by_control["global"].interval[1]
+    assert by_control["random"].count == 3
 
 
 def test_means_of_table_one_are_over_tasks_that_have_all_its_rows(tmp_path):
@@ -145,8 +150,8 @@ def test_means_of_table_one_are_over_tasks_that_have_all_its_rows(tmp_path):
     numbers = work_with(tmp_path / "numbers", arms, name="stsb")
     numbers = replace(numbers, task=replace(numbers.task, answer="number"))
     records = [record for work in (texts, numbers) for record in scores_of(work, arms)]
-    found = analyse(records, [texts, numbers], (0,))
-    mean = next(r for r in found if r.name == "score" and r.labels["task"] == "glue")
+    analysed = analyse(records, [texts, numbers], (0,))
+    mean = next(r for r in analysed if r.name == "score" and r.labels["task"] == "glue")
     assert mean.labels["tasks"] == "sst2"
 
 
@@ -157,13 +162,13 @@ def speed_of(value, seed, task="sst2"):
 
 def test_a_speed_is_a_mean_over_seeds_and_as_sure_as_they_are_alike(tmp_path):
     work = work_with(tmp_path, {})
-    found = []
+    speeds = []
     for values in ((2.0, 2.0, 2.0), (1.0, 2.0, 4.0), (2.0,)):
         records = [speed_of(value, seed) for seed, value in enumerate(values)]
         analysed = analyse(records, [work], (0, 1, 2))
-        found.append(next(r for r in analysed if r.labels["task"] == "mean"))
-    assert [r.value for r in found] == pytest.approx([2.0, 2.0, 2.0])
-    alike, apart, single = found
+        speeds.append(next(r for r in analysed if r.labels["task"] == "mean"))
+    assert [r.value for r in speeds] == pytest.approx([2.0, 2.0, 2.0])
+    alike, apart, single = speeds
     assert alike.interval == pytest.approx((1.96, 2.04), abs=0.01)
     assert single.interval == pytest.approx((1.96, 2.04), abs=0.01)
     assert apart.interval[0] < 1 < 4 < apart.interval[1]
@@ -176,8 +181,8 @@ def test_training_times_are_compared_seed_by_seed(tmp_path):
 
     given = [took("full", 0, 10.0), took("full", 1, 20.0), took("dense", 0, 5.0)]
     given += [took("slim", 0, 20.0), took("slim", 1, 40.0), took("slim", 2, 1.0)]
-    found = analyse(given, [work_with(tmp_path, {})], (0, 1))
-    (ratio,) = [r for r in found if r.name == "train_time_ratio"]
+    analysed = analyse(given, [work_with(tmp_path, {})], (0, 1))
+    (ratio,) = [r for r in analysed if r.name == "train_time_ratio"]
     assert (ratio.labels["arm"], ratio.value, ratio.count) == ("slim", pytest.approx(2.0), 2)
 
 
@@ -186,7 +191,7 @@ def test_an_arm_that_cuts_nothing_decides_nothing(tmp_path, cut, met):
     options = replace(SMALL, seeds=(0, 1, 2))
     works = ada_options.works_of(options, tmp_path, None)[0]
     labels = {"arm": "adaptive", "task": "digits"}
-    found = [
+    records = [
         Record("cut_share", 0.6, "share", "measured", {"arm": "adaptive", "task": "another"}),
         Record("cut_share", cut, "share", "measured", labels),
         Record("score_difference", 0.0, "score", "measured", labels, (0.0, 0.0), 3),
@@ -200,7 +205,7 @@ def test_an_arm_that_cuts_nothing_decides_nothing(tmp_path, cut, met):
             1,
         ),
     ]
-    goals = claims.judge(found, options, works)
+    goals = claims.judge(records, options, works)
     assert next(g for g in goals if "adaptive loses at most" in g.name).met == met
 
 
@@ -210,9 +215,9 @@ def test_what_the_method_adds_to_int8_is_told_round_by_round():
         return PairedLatency(samples, 1.0, 1.0, 1.0, ratio, 1, 1)
 
     times = {"full int8": timed(*[1.0] * 8), "as-printed int8": timed(*[1.25] * 8)}
-    (found,) = speed._gain_over_int8(times, speed.Encoder(), 512)
-    assert (found.name, found.value) == ("gain_over_int8", pytest.approx(0.8))
-    assert found.labels["tokens"] == 512
+    (record,) = speed._gain_over_int8(times, speed.Encoder(), 512)
+    assert (record.name, record.value) == ("gain_over_int8", pytest.approx(0.8))
+    assert record.labels["tokens"] == 512
     assert speed._gain_over_int8({"full int8": times["full int8"]}, speed.Encoder(), 512) == []
 
 
@@ -221,10 +226,10 @@ def test_full_comes_first_and_main_arms_are_timed_with_every_seed(tmp_path):
     works = ada_options.works_of(options, tmp_path, None)[0]
     keys = [cell.key for cell in adaattention._cells(options, works)]
     for seed in (0, 1):
-        own = [key for key in keys if "/train/" in key and key.endswith(f"/{seed}")]
-        assert [key.split("/")[2] for key in own[:2]] == ["dense", "full"]
+        seed_keys = [key for key in keys if "/train/" in key and key.endswith(f"/{seed}")]
+        assert [key.split("/")[2] for key in seed_keys[:2]] == ["dense", "full"]
     times = [key for key in keys if "/time/" in key]
-    assert times == [f"digits/time/{each}" for each in ("rivals/0", "rivals/1", "weights/0")]
+    assert times == [f"digits/time/{group}" for group in ("rivals/0", "rivals/1", "weights/0")]
 
 
 def test_another_machines_precision_is_another_run(tmp_path, monkeypatch):
@@ -234,8 +239,8 @@ def test_another_machines_precision_is_another_run(tmp_path, monkeypatch):
         run = find_study("adaattention").run(options, tmp_path / name, cells="arith*")
         return run.config["identity"], run.config["recipes"]["digits"]["precision"]
 
-    (with_it, told), (without, plain) = identity("a", True), identity("b", False)
-    assert (told, plain) == ("bfloat16", "float32")
+    (with_it, precision), (without, plain) = identity("a", True), identity("b", False)
+    assert (precision, plain) == ("bfloat16", "float32")
     assert with_it != without
 
 
@@ -244,15 +249,15 @@ def test_a_loss_is_decided_by_its_whole_interval(tmp_path):
     works = ada_options.works_of(options, tmp_path, None)[0]
     labels = {"arm": "slim", "task": "digits"}
     every = {"arm": "slim", "task": "every"}
-    found = [
+    records = [
         Record("score_difference", 0.0, "score", "measured", labels, (0.0, 0.0), 3),
         Record("score_difference", 0.0, "score", "measured", every, (-0.004, 0.006), 1),
     ]
-    goals = claims.judge(found, options, works)
+    goals = claims.judge(records, options, works)
     goal = next(g for g in goals if g.name == "ours: loses at most 0.5 points")
     assert (goal.met, goal.interval) == (True, (-0.004, 0.006))
-    wide = replace(found[1], interval=(-0.0051, 0.006))
-    goals = claims.judge([found[0], wide], options, works)
+    wide = replace(records[1], interval=(-0.0051, 0.006))
+    goals = claims.judge([records[0], wide], options, works)
     assert next(g for g in goals if g.name == goal.name).met == "undecided"
 
 
@@ -270,30 +275,30 @@ def test_a_tasks_speed_is_the_mean_of_its_seeds(tmp_path):
 
     given = [timed(0, 1.0), timed(1, 4.0), timed(0, 9.0, group="int8"), timed(0, 3.0, inputs="10")]
     analysed = analyse(given, [work_with(tmp_path, {}, name="digits")], (0, 1))
-    (found,) = [record for record in analysed if record.labels.get("group") == "seeds"]
-    assert (found.value, found.count) == (pytest.approx(2.0), 2)
-    assert own_group_first([*given, found])[0] is found
+    (record,) = [record for record in analysed if record.labels.get("group") == "seeds"]
+    assert (record.value, record.count) == (pytest.approx(2.0), 2)
+    assert own_group_first([*given, record])[0] is record
 
 
 @pytest.mark.parametrize(
-    ("answer", "found"),
+    ("answer", "logits"),
     [
         ("class", torch.tensor([[0.2, 0.1, 0.7], [2.0, 1.0, -3.0]])),
         ("number", torch.tensor([[2.5], [-0.125], [1e-6]])),
         ("span", torch.tensor([[1.0, 0.0], [0.25, 1.0]])),
     ],
 )
-def test_answers_stand_in_a_record_too(tmp_path, answer, found):
+def test_answers_stand_in_a_record_too(tmp_path, answer, logits):
     work = work_of(replace(token_task(), answer=answer), tmp_path)
-    record = Record(**json.loads(kept.keep(work, "full", 1, found).to_json()))
-    read = kept.answers_of(record)
+    record = Record(**json.loads(answer_store.keep(work, "full", 1, logits).to_json()))
+    read = answer_store.answers_of(record)
     if answer == "class":
         assert read.tolist() == [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
     else:
-        assert torch.equal(read, found)
+        assert torch.equal(read, logits)
     elsewhere = work_of(work.task, tmp_path / "elsewhere")
-    kept.restore([elsewhere], [record], {f"{work.name}/train/full/1", "arithmetic"})
-    assert torch.equal(kept.kept_answers(elsewhere, "full", 1), read)
+    answer_store.restore([elsewhere], [record], {f"{work.name}/train/full/1", "arithmetic"})
+    assert torch.equal(answer_store.kept_answers(elsewhere, "full", 1), read)
 
 
 @pytest.mark.parametrize(
@@ -302,14 +307,14 @@ def test_answers_stand_in_a_record_too(tmp_path, answer, found):
 )
 def test_a_damaged_record_of_answers_is_named(tmp_path, name, value):
     work = work_of(token_task(), tmp_path)
-    record = kept.keep(work, "full", 0, torch.eye(2))
+    record = answer_store.keep(work, "full", 0, torch.eye(2))
     with pytest.raises(DataError, match="record of answers"):
-        kept.answers_of(replace(record, labels={**record.labels, name: value}))
+        answer_store.answers_of(replace(record, labels={**record.labels, name: value}))
 
 
 def test_answers_are_put_back_whole_or_not_at_all(tmp_path, monkeypatch):
     work = work_of(token_task(), tmp_path)
-    record = kept.keep(work, "full", 0, torch.eye(2))
+    record = answer_store.keep(work, "full", 0, torch.eye(2))
     elsewhere = work_of(work.task, tmp_path / "elsewhere")
 
     def torn(tensors, path):
@@ -319,7 +324,7 @@ def test_answers_are_put_back_whole_or_not_at_all(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("safetensors.torch.save_file", torn)
         with pytest.raises(OSError, match="no space"):
-            kept.restore([elsewhere], [record], set())
-    assert kept.kept_answers(elsewhere, "full", 0) is None
-    kept.restore([elsewhere], [record], {f"{work.name}/train/full/0"})
-    assert torch.equal(kept.kept_answers(elsewhere, "full", 0), torch.eye(2))
+            answer_store.restore([elsewhere], [record], set())
+    assert answer_store.kept_answers(elsewhere, "full", 0) is None
+    answer_store.restore([elsewhere], [record], {f"{work.name}/train/full/0"})
+    assert torch.equal(answer_store.kept_answers(elsewhere, "full", 0), torch.eye(2))

@@ -20,9 +20,9 @@ from tests.compare.test_page import HOSTILE
 from tests.slim.test_page import text_of
 
 
-def read(found: list[Record] | None = None, **changes: object) -> tuple[Run, RecordTable]:
+def read(given: list[Record] | None = None, **changes: object) -> tuple[Run, RecordTable]:
     """A run and the table of its records."""
-    run = Run(config(**changes), records() if found is None else found, [], [])
+    run = Run(config(**changes), records() if given is None else given, [], [])
     return run, RecordTable(run.records, run.config["arms"])
 
 
@@ -130,8 +130,8 @@ def test_a_speed_around_one_claims_no_direction():
 
 
 def test_without_speeds_at_bert_bases_shape_the_texts_decide():
-    found = [r for r in records() if r.obtained == "paper" or r.labels.get("shape") is None]
-    decided = verdict(*read(found))
+    without_shape = [r for r in records() if r.obtained == "paper" or r.labels.get("shape") is None]
+    decided = verdict(*read(without_shape))
     assert decided.because.startswith(": on the texts of sst2 the paper's method makes the model")
     assert "1.16× slower" in decided.because
 
@@ -158,19 +158,19 @@ def test_every_arm_has_a_row_and_full_is_the_baseline():
 def test_speeds_stand_by_length_of_the_texts():
     block = length_block(read()[1], ["sst2"])
     assert block.heads == ("Variant", "10-50 tokens")
-    assert dict(block.rows)["slim (ours)"] == "1.90× (1.87× to 1.93×)"
+    assert dict(block.rows)["slim"] == "1.90× (1.87× to 1.93×)"
     assert len(block.rows) == len(SPEEDS)
 
 
 def test_maps_mark_the_class_token_and_say_where_there_is_no_separator():
-    found = {each.title: each for each in maps(*read())}
-    places = found["By place in the text, sst2"]
+    by_title = {heatmap.title: heatmap for heatmap in maps(*read())}
+    places = by_title["By place in the text, sst2"]
     assert places.heads[0] == "[CLS]"
     assert places.heads[-1] == "last"
     assert "they have no [SEP]" in places.explain
-    marked = {each.title: each for each in maps(*read(special={"sst2": {"last": True}}))}
+    marked = {heatmap.title: heatmap for heatmap in maps(*read(special={"sst2": {"last": True}}))}
     assert marked["By place in the text, sst2"].heads[-1] == "[SEP]"
-    heads = found["By layer and head, sst2"]
+    heads = by_title["By layer and head, sst2"]
     strengths = [spot.strength for _, spots in heads.rows for spot in spots]
     assert (min(strengths), max(strengths)) == (8, 80)
 
@@ -179,7 +179,7 @@ def test_images_are_called_images():
     task = {**config()["task"], "kind": "image"}
     results = read(task=task)
     assert "On the images of sst2" in verdict(*results).second[0]
-    places = next(each for each in maps(*results) if "place" in each.title)
+    places = next(heatmap for heatmap in maps(*results) if "place" in heatmap.title)
     assert places.title == "By place in the image, sst2"
     assert "patch" in places.explain
     assert "[SEP]" not in places.explain
@@ -192,10 +192,10 @@ def test_patches_keep_their_grey_and_their_places():
     assert [piece.is_kept for piece in step.pieces] == [True, False, True, False]
 
 
-@pytest.mark.parametrize("kept", ["no", "[true]", "3"])
-def test_a_damaged_example_is_named(tmp_path, kept):
+@pytest.mark.parametrize("flags", ["no", "[true]", "3"])
+def test_a_damaged_example_is_named(tmp_path, flags):
     changed = [
-        dataclasses.replace(r, labels={**r.labels, "kept": kept}) if r.name == "kept_tokens" else r
+        dataclasses.replace(r, labels={**r.labels, "kept": flags}) if r.name == "kept_tokens" else r
         for r in records()
     ]
     make.write_run(tmp_path, config(), changed)
@@ -208,11 +208,11 @@ def test_hostile_texts_stay_texts(tmp_path):
     evil = HOSTILE[3]
     task = {**config()["task"], "name": evil, "notes": [evil]}
     changed = config(name=evil, tasks=[evil], task=task, command=evil, engine=evil)
-    found = [
+    hostile = [
         dataclasses.replace(r, labels={k: evil if v == "sst2" else v for k, v in r.labels.items()})
         for r in records()
     ]
-    make.write_run(tmp_path, changed, found, None, [{"cell": evil, "error": evil}])
+    make.write_run(tmp_path, changed, hostile, None, [{"cell": evil, "error": evil}])
     text = write_report(tmp_path)["html"].read_text()
     assert "<iframe" not in text
     assert "<script" not in text

@@ -21,7 +21,7 @@ from sparing_papers.adaattention import options as ada_options
 from sparing_papers.adaattention import plan as plans
 from sparing_papers.adaattention import study as adaattention
 from sparing_papers.adaattention.analysis import analyse
-from sparing_papers.adaattention.cells import answers as kept
+from sparing_papers.adaattention.cells import answers as answer_store
 from sparing_papers.adaattention.cells import patterns, speed
 from tests.train.small import token_task
 
@@ -65,12 +65,12 @@ def test_text_answers_are_scored_question_by_question(tmp_path):
     task = replace(token_task(), answer="span", labels=("start", "end"), metric="token_f1")
     task = replace(task, metrics=("token_f1", "exact_match"))
     work = work_of(task, tmp_path)
-    found = torch.tensor([[0.5, 0.0], [1.0, 1.0]])
-    assert kept.score_of(work, found) == 0.75
-    assert kept.score_of(work, found, "exact_match", torch.tensor([1, 1])) == 1.0
-    kept.keep(work, "full", 0, found)
-    kept.keep(work, "adaptive", 0, found * torch.tensor([[1.0], [0.5]]))
-    scored = [r for arm in ("full", "adaptive") for r in kept.scored(work, arm, 0, found)]
+    scores = torch.tensor([[0.5, 0.0], [1.0, 1.0]])
+    assert answer_store.score_of(work, scores) == 0.75
+    assert answer_store.score_of(work, scores, "exact_match", torch.tensor([1, 1])) == 1.0
+    answer_store.keep(work, "full", 0, scores)
+    answer_store.keep(work, "adaptive", 0, scores * torch.tensor([[1.0], [0.5]]))
+    scored = [r for arm in ("full", "adaptive") for r in answer_store.scored(work, arm, 0, scores)]
     records = analyse(scored, [work], (0,))
     gap = [r for r in records if r.name == "score_difference" and r.labels["task"] == work.name]
     assert gap[0].value == pytest.approx(-0.25)
@@ -81,10 +81,10 @@ def test_text_answers_are_scored_question_by_question(tmp_path):
 def test_answers_that_all_agree_do_not_prove_that_none_ever_differs(tmp_path):
     task = replace(token_task(), answer="span", labels=("start", "end"), metric="token_f1")
     work = work_of(replace(task, metrics=("token_f1", "exact_match")), tmp_path)
-    found = torch.ones(50, 2)
+    scores = torch.ones(50, 2)
     for arm in ("full", "adaptive"):
-        kept.keep(work, arm, 0, found)
-    scored = [r for arm in ("full", "adaptive") for r in kept.scored(work, arm, 0, found)]
+        answer_store.keep(work, arm, 0, scores)
+    scored = [r for arm in ("full", "adaptive") for r in answer_store.scored(work, arm, 0, scores)]
     for gap in analyse(scored, [work], (0,)):
         if gap.name == "score_difference" and gap.labels["arm"] == "adaptive":
             assert gap.interval == pytest.approx((-unseen(50, 0.95), unseen(50, 0.95)))
@@ -93,12 +93,12 @@ def test_answers_that_all_agree_do_not_prove_that_none_ever_differs(tmp_path):
 def test_speeds_are_neither_the_papers_nor_those_beside_the_int8_forms(tmp_path):
     labels = {"arm": "adaptive", "task": "sst2", "inputs": "all"}
     quoted = Record("speed_up", 1.78, "ratio", "paper", labels)
-    own = Record("speed_up", 0.9, "ratio", "measured", labels, (0.8, 1.0))
-    again = replace(own, value=0.5, labels={**labels, "group": "int8"})
+    measured = Record("speed_up", 0.9, "ratio", "measured", labels, (0.8, 1.0))
+    again = replace(measured, value=0.5, labels={**labels, "group": "int8"})
     works = [work_of(replace(token_task(), name="sst2"), tmp_path)]
-    found = [r for r in analyse([quoted, again, own], works, (0,)) if r.name == "speed_up"]
-    assert {r.labels["task"] for r in found} == {"mean", "every", "glue"}
-    mean = [r for r in found if r.labels["task"] == "mean"]
+    speeds = [r for r in analyse([quoted, again, measured], works, (0,)) if r.name == "speed_up"]
+    assert {r.labels["task"] for r in speeds} == {"mean", "every", "glue"}
+    mean = [r for r in speeds if r.labels["task"] == "mean"]
     assert [r.value for r in mean] == [pytest.approx(0.9)]
     assert mean[0].interval == pytest.approx((0.8, 1.0))
 
@@ -149,17 +149,17 @@ def test_settings_of_training_reach_the_recipe(tmp_path):
 
 
 def test_a_task_may_be_judged_on_fewer_examples_than_the_others(tmp_path):
-    own = {"digits": {"test_examples": 7}}
-    options = replace(SMALL, tasks=("digits",), test_examples=50, task_options=own)
+    task_options = {"digits": {"test_examples": 7}}
+    options = replace(SMALL, tasks=("digits",), test_examples=50, task_options=task_options)
     assert len(ada_options.works_of(options, tmp_path, None)[0][0].task.test) == 7
 
 
-@pytest.mark.parametrize(("own", "judged"), [("f1", "accuracy"), ("matthews", "matthews")])
-def test_accuracy_judges_in_place_of_f1_alone(tmp_path, monkeypatch, own, judged):
-    given = replace(load_task("digits"), metric=own, metrics=(own, "accuracy"))
+@pytest.mark.parametrize(("metric", "judged"), [("f1", "accuracy"), ("matthews", "matthews")])
+def test_accuracy_judges_in_place_of_f1_alone(tmp_path, monkeypatch, metric, judged):
+    given = replace(load_task("digits"), metric=metric, metrics=(metric, "accuracy"))
     monkeypatch.setattr(ada_options, "load_for", lambda *_: (given, {}))
     task = ada_options.works_of(SMALL, tmp_path, None)[0][0].task
-    assert (task.metric, task.metrics) == (judged, (own, "accuracy"))
+    assert (task.metric, task.metrics) == (judged, (metric, "accuracy"))
 
 
 def test_a_trained_head_for_numbers_keeps_its_bias():
@@ -188,16 +188,16 @@ def test_long_inputs_are_weighed_by_fewer(tmp_path):
 def test_texts_that_are_shown_are_short_where_there_are_such():
     assert patterns._readable([3, 10, *[20] * patterns.SHOWN, 500])[0] == 1
     long = [300, 7, *range(200, 100, -1)]
-    found = patterns._readable(long)
-    assert (len(found), max(long[n] for n in found)) == (patterns.SHOWN, 100 + patterns.SHOWN)
+    shown = patterns._readable(long)
+    assert (len(shown), max(long[n] for n in shown)) == (patterns.SHOWN, 100 + patterns.SHOWN)
 
 
 def test_mechanisms_get_as_far_whatever_the_rate_and_the_steps():
     standard = adaattention.BUDGETS["standard"]
     reaches = [560 * standard.learning_rate * standard.mechanism_rate_factor]
     for task, steps in (("mrpc", 310), ("stsb", 486), ("imdb", 250), ("squad", 208)):
-        own = standard.trained[task]
-        reaches.append(steps * own["learning_rate"] * own["mechanism_rate_factor"])
+        recipe = standard.trained[task]
+        reaches.append(steps * recipe["learning_rate"] * recipe["mechanism_rate_factor"])
     assert reaches == pytest.approx([11_200 * 5e-5] * 5)
 
 
@@ -219,8 +219,10 @@ def test_a_claim_on_all_tasks_waits_for_all_of_them(tmp_path, tasks, seeds, met)
     every = {"arm": "adaptive", "task": "every"}
     records = [Record("speed_up", 1.9, "ratio", "measured", every, (1.85, 1.95), tasks)]
     for work in works[:tasks]:
-        own = {"arm": "adaptive", "task": work.name}
-        records.append(Record("score_difference", 0.0, "score", "measured", own, (0.0, 0.0), seeds))
+        labels = {"arm": "adaptive", "task": work.name}
+        records.append(
+            Record("score_difference", 0.0, "score", "measured", labels, (0.0, 0.0), seeds)
+        )
     goals = claims.judge(records, options, works)
     assert next(goal for goal in goals if "on the tasks' texts" in goal.name).met == met
 
@@ -229,14 +231,14 @@ def test_a_claim_on_all_tasks_waits_for_all_of_them(tmp_path, tasks, seeds, met)
 def test_one_seed_decides_no_accuracy(tmp_path, seeds, met):
     options = replace(SMALL, seeds=seeds)
     works = ada_options.works_of(options, tmp_path, None)[0]
-    found = [
+    records = [
         Record("score_difference", 0.01, "score", "measured", labels, (0.005, 0.015), count)
         for labels, count in (
             ({"arm": "slim", "task": "digits"}, len(seeds)),
             ({"arm": "slim", "task": "every"}, 1),
         )
     ]
-    goals = claims.judge(found, options, works)
+    goals = claims.judge(records, options, works)
     assert next(g for g in goals if g.name.startswith("ours: loses at most")).met == met
 
 
@@ -255,8 +257,8 @@ def test_one_size_that_is_set_leaves_the_others(tmp_path):
 
 def test_another_model_of_the_same_name_is_another_run(tmp_path):
     places = [tmp_path / name / "base" for name in "ab"]
-    for layers, place in enumerate(places, start=1):
-        build_model("vit", load_task("digits"), width=16, layers=layers).save_pretrained(place)
+    for layers, folder in enumerate(places, start=1):
+        build_model("vit", load_task("digits"), width=16, layers=layers).save_pretrained(folder)
     options = replace(SMALL, sizes={}, image_model=str(places[0]))
     find_study("adaattention").run(options, tmp_path / "run", cells="arith*")
     other = replace(options, image_model=str(places[1]))
@@ -267,9 +269,9 @@ def test_another_model_of_the_same_name_is_another_run(tmp_path):
 def test_places_without_tokens_have_no_record():
     places = torch.full((1, 2, patterns.INNER_PLACES + 2), 0.5)  # one layer, two texts
     places[..., 2] = torch.nan
-    told = [record.labels["place"] for record in patterns._place_records([places], {})]
-    assert len(told) == patterns.INNER_PLACES + 1
-    assert "part 2" not in told
+    positions = [record.labels["place"] for record in patterns._place_records([places], {})]
+    assert len(positions) == patterns.INNER_PLACES + 1
+    assert "part 2" not in positions
 
 
 def test_models_stand_in_the_configuration_by_name_alone(tmp_path):
@@ -320,5 +322,5 @@ def test_options_for_other_tasks_are_named(tmp_path, change, words):
 
 def test_without_data_the_study_takes_digits(monkeypatch, tmp_path):
     monkeypatch.delenv(ada_options.DATA, raising=False)
-    works, told = ada_options.works_of(replace(SMALL, tasks=()), tmp_path, None)
-    assert [work.name for work in works] == list(told) == [ada_options.WITHOUT_DATA]
+    works, facts = ada_options.works_of(replace(SMALL, tasks=()), tmp_path, None)
+    assert [work.name for work in works] == list(facts) == [ada_options.WITHOUT_DATA]

@@ -46,17 +46,17 @@ def done(tmp_path_factory):
 
 
 def of_name(result, name, **labels):
-    wanted = labels.items()
+    label_items = labels.items()
     return [
         r
         for r in result.records
-        if r.name == name and r.obtained != "paper" and wanted <= r.labels.items()
+        if r.name == name and r.obtained != "paper" and label_items <= r.labels.items()
     ]
 
 
 def test_every_printed_figure_is_a_record_with_its_source_and_reason():
-    found = paper.printed()
-    counts = Counter(r.labels["source"] for r in found)
+    printed = paper.printed()
+    counts = Counter(r.labels["source"] for r in printed)
     assert counts == {
         "Table I": 5 * 9 + 9,
         "Table II": 5 * 4,
@@ -67,18 +67,18 @@ def test_every_printed_figure_is_a_record_with_its_source_and_reason():
         "Section III.D": 3 + 3 * 2,
         "Section IV.B": 1,
     }
-    assert {r.obtained for r in found} == {"paper"}
-    assert all(r.labels["reason"] and r.labels["printed"] and r.labels["row"] for r in found)
-    places = Counter((r.labels["source"], r.labels["row"], r.labels["column"]) for r in found)
+    assert {r.obtained for r in printed} == {"paper"}
+    assert all(r.labels["reason"] and r.labels["printed"] and r.labels["row"] for r in printed)
+    places = Counter((r.labels["source"], r.labels["row"], r.labels["column"]) for r in printed)
     assert max(places.values()) == 1
 
 
 def test_printed_milliseconds_stand_as_speeds_over_the_papers_own_baseline():
-    wanted = {"source": "Table II", "row": "adaptive", "column": "Latency"}.items()
-    (found,) = (record for record in paper.printed() if wanted <= record.labels.items())
-    assert found.labels["printed"] == "260 ms"
-    assert found.value == pytest.approx(450 / 260)
-    assert found.labels["arm"] == speed.AS_PRINTED
+    label_items = {"source": "Table II", "row": "adaptive", "column": "Latency"}.items()
+    (record,) = (record for record in paper.printed() if label_items <= record.labels.items())
+    assert record.labels["printed"] == "260 ms"
+    assert record.value == pytest.approx(450 / 260)
+    assert record.labels["arm"] == speed.AS_PRINTED
 
 
 def test_scorers_have_as_many_parameters_as_the_mechanism():
@@ -150,9 +150,9 @@ def test_the_certificate_sees_the_same_scores_as_attention(layer):
     *_, size = head_errors(layer, x, 0.5)
     with torch.no_grad():
         layer.module.double()
-        own = layer.module(x[None])[0][0].view(6, 2, 8)
+        output = layer.module(x[None])[0][0].view(6, 2, 8)
         layer.module.float()
-    assert torch.allclose(size.view(2, 6), own.norm(dim=-1).T, atol=1e-6)
+    assert torch.allclose(size.view(2, 6), output.norm(dim=-1).T, atol=1e-6)
 
 
 def test_places_are_the_first_the_last_and_what_is_between():
@@ -190,8 +190,8 @@ def test_speeds_are_of_all_inputs_and_of_each_class_that_has_enough():
     lengths = [20] * 30 + [100] * 5
     full = InputTimes(numpy.full((1, 35), 4.0), [None] * 35)
     fast = InputTimes(numpy.full((1, 35), 2.0), [None] * 35)
-    found = cells.times_of({arms.FULL: full, "fast": fast}, lengths, {"task": "t"})
-    speeds = {r.labels["inputs"]: r for r in found if r.name == "speed_up"}
+    records = cells.times_of({arms.FULL: full, "fast": fast}, lengths, {"task": "t"})
+    speeds = {r.labels["inputs"]: r for r in records if r.name == "speed_up"}
     assert set(speeds) == {"all", "10-50"}
     assert speeds["all"].value == 2.0
     assert speeds["10-50"].count == 30
@@ -239,14 +239,14 @@ def test_a_run_trains_times_and_judges_every_arm(done):
 
 
 def test_pruning_removed_half_the_heads(done):
-    told = json.loads(of_name(done, "arm", arm="prune")[0].labels["told"])
-    assert told == {"removed_heads": 2, "heads": 4}
+    detail = json.loads(of_name(done, "arm", arm="prune")[0].labels["told"])
+    assert detail == {"removed_heads": 2, "heads": 4}
 
 
 def test_pruning_in_stages_removes_as_many_and_tells_each_stage(done):
-    told = json.loads(of_name(done, "arm", arm="prune-gradual")[0].labels["told"])
-    assert told["removed_heads"] == 2
-    assert [stage["left"] for stage in told["stages"]["stages"]] == [2]
+    detail = json.loads(of_name(done, "arm", arm="prune-gradual")[0].labels["told"])
+    assert detail["removed_heads"] == 2
+    assert [stage["left"] for stage in detail["stages"]["stages"]] == [2]
     lefts = [r.labels["heads_left"] for r in of_name(done, "heads_score")]
     assert lefts == sorted(lefts, reverse=True)
     assert lefts[0] == 1.0
@@ -254,11 +254,11 @@ def test_pruning_in_stages_removes_as_many_and_tells_each_stage(done):
 
 
 def test_widths_are_held_against_the_full_model_in_both_bases(done):
-    found = of_name(done, "width_difference")
-    assert len(found) == 2 * len(curves.WIDTH_SHARES)
-    assert {r.labels["basis"] for r in found} == {"first", "rotated"}
+    differences = of_name(done, "width_difference")
+    assert len(differences) == 2 * len(curves.WIDTH_SHARES)
+    assert {r.labels["basis"] for r in differences} == {"first", "rotated"}
     full = of_name(done, "score", arm="full", task="digits", metric="accuracy")[0].value
-    for r in found:
+    for r in differences:
         assert r.value == pytest.approx(r.labels["score"] - full)
         assert r.interval[0] <= r.value <= r.interval[1]
 
@@ -299,12 +299,12 @@ def test_patterns_name_every_head_and_third(done):
 
 
 def test_examples_tell_which_patches_are_kept(done):
-    found = of_name(done, "kept_tokens")
-    assert found
-    labels = found[0].labels
+    examples = of_name(done, "kept_tokens")
+    assert examples
+    labels = examples[0].labels
     assert len(json.loads(labels["kept"])) == len(json.loads(labels["grey"]))
-    kept = 1 + sum(json.loads(labels["kept"]))
-    assert found[0].value == pytest.approx(kept / (1 + len(json.loads(labels["kept"]))))
+    kept_count = 1 + sum(json.loads(labels["kept"]))
+    assert examples[0].value == pytest.approx(kept_count / (1 + len(json.loads(labels["kept"]))))
 
 
 def test_a_finished_run_is_not_repeated(done):
@@ -318,10 +318,10 @@ def test_the_records_alone_go_on_and_tell_the_same(done, tmp_path):
         shutil.copy(done.folder / name, tmp_path / name)
     again = find_study("adaattention").run(SMALL, tmp_path)
 
-    def told(result):
+    def measurements(result):
         return [replace(r, time="") for r in result.records]
 
-    assert told(again) == told(done)
+    assert measurements(again) == measurements(done)
     assert of_name(again, "score_difference", arm="adaptive", task="digits")
 
 

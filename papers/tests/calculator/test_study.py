@@ -86,8 +86,8 @@ def test_the_published_score_of_one_network_is_the_recorded_one():
 
 def test_claims_are_goals_and_two_seeds_may_not_decide_them(ended):
     assert len(ended.goals) == len(claims.CLAIMS)
-    told = json.loads((ended.folder / "goals.json").read_text())["goals"]
-    assert [goal["name"] for goal in told] == [goal.name for goal in ended.goals]
+    goals = json.loads((ended.folder / "goals.json").read_text())["goals"]
+    assert [goal["name"] for goal in goals] == [goal.name for goal in ended.goals]
 
 
 @pytest.mark.parametrize(("others", "met"), [(PUBLISHED, True), ((FNN2, LSTM), "undecided")])
@@ -99,11 +99,11 @@ def test_the_best_of_all_is_told_only_beside_all(others, met):
     ]
     ours = [r for r in records if r.labels["arm"] == LSTM]
     rest = [replace(r, value=r.value + 5) for r in records if r not in ours]
-    found = {goal.name.partition(":")[0]: goal for goal in claims.judge([*ours, *rest])}
-    best = next(goal for name, goal in found.items() if "predict longer expressions" in name)
+    goals = {goal.name.partition(":")[0]: goal for goal in claims.judge([*ours, *rest])}
+    best = next(goal for name, goal in goals.items() if "predict longer expressions" in name)
     assert (best.value, best.met) == (pytest.approx(5.0), met)
     worse = [replace(r, value=r.value - 10) for r in rest]  # one is enough to lose to
-    assert claims.judge([*ours, *worse])[list(found.values()).index(best)].met is False
+    assert claims.judge([*ours, *worse])[list(goals.values()).index(best)].met is False
 
 
 def test_a_finished_run_is_not_trained_again(ended, monkeypatch):
@@ -125,8 +125,8 @@ def test_the_page_shows_everything(ended):
 
 
 def test_parts_can_be_run_alone(tmp_path):
-    found = find_study("calculator").run(SMALL, tmp_path / "run", cells="fixed/two-weights")
-    assert {record.cell for record in found.records} == {"fixed/two-weights", "analysis"}
+    result = find_study("calculator").run(SMALL, tmp_path / "run", cells="fixed/two-weights")
+    assert {record.cell for record in result.records} == {"fixed/two-weights", "analysis"}
     page = write_report(tmp_path / "run")["html"].read_text()
     assert "This run is not complete" in page
     with pytest.raises(UsageError, match="no cell fits"):
@@ -158,53 +158,57 @@ def test_options_refuse(given, message):
 def test_sensitivity_of_what_is_right_is_one_everywhere():
     model = build_predictor("accumulator")
     model.network.weight.data.copy_(model.network.weight.new_tensor([1.0, -1.0]))
-    found = judging.probe_records(model, {"arm": "x", "seed": 0})
-    places = [r for r in found if "place" in r.labels]
+    records = judging.probe_records(model, {"arm": "x", "seed": 0})
+    places = [r for r in records if "place" in r.labels]
     assert len(places) == 11
-    assert all(r.value == pytest.approx(1, abs=1e-5) for r in found if r.name == "sensitivity")
+    assert all(r.value == pytest.approx(1, abs=1e-5) for r in records if r.name == "sensitivity")
 
 
 def test_missing_answers_count_as_wrong_and_have_no_score():
-    found = judging.score_records(lambda sums: [None] * len(sums), {"arm": "x", "seed": 0})
-    by_name = {(r.name, r.labels.get("set")): r.value for r in found if "operands" not in r.labels}
+    records = judging.score_records(lambda sums: [None] * len(sums), {"arm": "x", "seed": 0})
+    by_name = {
+        (r.name, r.labels.get("set")): r.value for r in records if "operands" not in r.labels
+    }
     assert by_name[("exact", "in")] == 0
     assert by_name[("missing", "in")] == 1457
-    assert not any(r.name == "legacy_error" for r in found)
+    assert not any(r.name == "legacy_error" for r in records)
 
 
 def test_errors_by_operand_and_by_size_cover_their_sets():
-    found = judging.score_records(lambda sums: [0.0] * len(sums), {"arm": "x", "seed": 0})
-    counts = {r.labels["operands"]: r.count for r in found if "operands" in r.labels}
+    records = judging.score_records(lambda sums: [0.0] * len(sums), {"arm": "x", "seed": 0})
+    counts = {r.labels["operands"]: r.count for r in records if "operands" in r.labels}
     assert counts == dict.fromkeys(range(2, 9), 100)
-    largest = {r.labels["largest"]: r.count for r in found if "largest" in r.labels}
+    largest = {r.labels["largest"]: r.count for r in records if "largest" in r.labels}
     assert sum(largest.values()) == len(corrected()["out"])
     assert set(largest) == {5, 6, 7, 8, 9}
 
 
 def test_what_is_printed_has_a_figure_for_each_published_network():
-    told = tables.printed()
-    assert tuple(told["arms"]) == PUBLISHED
-    columns = [told["architecture"], told["optimizer"]]
-    columns += [row[name] for row in told["rows"] for name in ("first", "later")]
+    printed = tables.printed()
+    assert tuple(printed["arms"]) == PUBLISHED
+    columns = [printed["architecture"], printed["optimizer"]]
+    columns += [row[name] for row in printed["rows"] for name in ("first", "later")]
     assert {len(column) for column in columns} == {len(PUBLISHED)}
-    for model in told["language_models"]:
+    for model in printed["language_models"]:
         assert len(model["printed"]) == len(model["asked"]) == len(tables.PUBLISHED_SETS)
 
 
 def scores(**means):
     """Bounded scores of networks by seed, and their means."""
-    found = []
+    records = []
     for arm, values in means.items():
         labels = {"arm": arm, "set": "in"}
-        found += [Record("exact", 0.5, "share", "measured", {**labels, "seed": 0})]
-        found += [
+        records += [Record("exact", 0.5, "share", "measured", {**labels, "seed": 0})]
+        records += [
             Record("bounded_score", value, "", "measured", {"arm": arm, "seed": seed})
             for seed, value in enumerate(values)
         ]
         for name, value in (("bounded_score", fmean(values)), ("train_time_s", 1.0)):
-            own = {"arm": arm, "over": "seeds"}
-            found.append(Record(f"mean_{name}", value, "", "measured", own, count=len(values)))
-    return found
+            mean_labels = {"arm": arm, "over": "seeds"}
+            records.append(
+                Record(f"mean_{name}", value, "", "measured", mean_labels, count=len(values))
+            )
+    return records
 
 
 @pytest.mark.parametrize(
@@ -223,5 +227,5 @@ def test_the_best_network_is_named_where_its_seeds_say_so(means, lead):
 
 
 def test_goals_stand_fall_or_are_undecided():
-    told = [claims.verdict_of({"met": met}) for met in (True, False, "undecided")]
-    assert told == ["stands", "falls", "undecided"]
+    verdicts = [claims.verdict_of({"met": met}) for met in (True, False, "undecided")]
+    assert verdicts == ["holds", "fails", "undecided"]

@@ -40,7 +40,7 @@ def measured(
 ) -> list[Record]:
     """Every training of every question, with a little noise; until the last epoch if learning."""
     chance = random.Random(0)
-    found = []
+    records = []
     for question, arms in QUESTIONS.items():
         for seed in range(pairs):
             common = chance.gauss(0, noise)
@@ -48,8 +48,10 @@ def measured(
                 joules = energy * (1 + chance.gauss(0, 5 * noise))
                 score = accuracy + common + chance.gauss(0, noise / 2)
                 labels = {"question": question, "task": task, "depth": 4, "arm": arm, "seed": seed}
-                found += _training(labels, joules, score, share, EPOCHS if learning else EPOCHS - 1)
-    return found
+                records += _training(
+                    labels, joules, score, share, EPOCHS if learning else EPOCHS - 1
+                )
+    return records
 
 
 def _training(labels, joules, score, share, best) -> list[Record]:
@@ -72,8 +74,8 @@ def _training(labels, joules, score, share, best) -> list[Record]:
         Record("curve", score, "score", "measured", {**labels, "told": json.dumps(curve)}),
     ]
     for name, value in (("train_energy_j", joules), ("inference_energy_j", share)):
-        own = {**labels, "component": "cpu"}
-        parts.append(Record(name, value, "J", "estimated", own, interval))
+        component_labels = {**labels, "component": "cpu"}
+        parts.append(Record(name, value, "J", "estimated", component_labels, interval))
     return [
         Record(r.name, r.value, r.unit, r.obtained, dict(r.labels), r.interval, cell=cell)
         for r in parts
@@ -82,12 +84,12 @@ def _training(labels, joules, score, share, best) -> list[Record]:
 
 def picture(label: str = "0", task: str = "digits") -> Record:
     """A picture of 4 x 4 pixels in 4 patches."""
-    told = {
+    content = {
         "pixels": [[[16 * row + column] for column in range(4)] for row in range(4)],
         "side": 2,
         "scored": {"contrast": {"scores": [0.1, 0.2, 0.3, 0.4], "kept": [1, 2, 3]}},
     }
-    labels = {"task": task, "label": label, "told": json.dumps(told)}
+    labels = {"task": task, "label": label, "told": json.dumps(content)}
     return Record("picture", None, "", "measured", labels, cell=f"pictures/{task}")
 
 
@@ -95,8 +97,8 @@ def records(
     pairs: int = 10, task: str = "digits", margin: float = 0.01, *, learning: bool = False
 ) -> list[Record]:
     """The trainings with what follows from them."""
-    own = measured(pairs, task, learning=learning)
-    return [picture(task=task), *own, *analyse(own, {task: 1000}, margin)]
+    training_records = measured(pairs, task, learning=learning)
+    return [picture(task=task), *training_records, *analyse(training_records, {task: 1000}, margin)]
 
 
 def config(**changes: object) -> dict[str, object]:

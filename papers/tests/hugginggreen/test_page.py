@@ -22,8 +22,8 @@ from tests.compare.test_page import HOSTILE
 from tests.slim.test_page import text_of
 
 
-def read(found: list[Record] | None = None, **changes: object) -> Run:
-    return Run(config(**changes), records() if found is None else found, [], [])
+def read(given: list[Record] | None = None, **changes: object) -> Run:
+    return Run(config(**changes), records() if given is None else given, [], [])
 
 
 def verdict(run):
@@ -42,8 +42,8 @@ def block(run, key):
     return next((part for part in build(run).sections if getattr(part, "key", "") == key), None)
 
 
-def of_name(found, name, **labels):
-    return [r for r in found if r.name == name and labels.items() <= r.labels.items()]
+def of_name(records, name, **labels):
+    return [r for r in records if r.name == name and labels.items() <= r.labels.items()]
 
 
 @pytest.fixture(scope="module")
@@ -91,54 +91,54 @@ def test_pictures_lie_inside_the_page(page):
 
 
 def test_the_target_is_held_against_the_better_dense_arm():
-    found = analyse(measured(), {"digits": 1000}, 0.03)
-    (target,) = of_name(found, "target_energy_ratio", arm="contrast top 0.7", question="patches")
+    analysed = analyse(measured(), {"digits": 1000}, 0.03)
+    (target,) = of_name(analysed, "target_energy_ratio", arm="contrast top 0.7", question="patches")
     assert target.labels["to"] == "fewer steps, as 0.7"
     assert target.value == pytest.approx(72 / 70, abs=0.02)
     assert target.interval[0] < target.value < target.interval[1]
 
 
 def test_who_misses_the_target_has_no_ratio():
-    found = analyse(measured(), {"digits": 1000}, 0.005)
-    (missed,) = of_name(found, "target_energy_ratio", arm="random top 0.7")
+    analysed = analyse(measured(), {"digits": 1000}, 0.005)
+    (missed,) = of_name(analysed, "target_energy_ratio", arm="random top 0.7")
     assert (missed.value, missed.labels["reached"], missed.labels["of"]) == (None, 0, 10)
-    (reached,) = of_name(found, "target_energy_ratio", arm="convolutions, as 0.7")
+    (reached,) = of_name(analysed, "target_energy_ratio", arm="convolutions, as 0.7")
     assert reached.labels["to"] == "dense"
     assert reached.value < 0.8
 
 
 def test_differences_are_paired_and_held_against_the_margin():
-    found = analyse(measured(), {"digits": 1000}, 0.01)
-    (ours,) = of_name(found, "accuracy_difference", arm="contrast top 0.7")
-    (random,) = of_name(found, "accuracy_difference", arm="random top 0.7")
+    analysed = analyse(measured(), {"digits": 1000}, 0.01)
+    (ours,) = of_name(analysed, "accuracy_difference", arm="contrast top 0.7")
+    (random,) = of_name(analysed, "accuracy_difference", arm="random top 0.7")
     assert ours.value == pytest.approx(-0.005, abs=0.002)
     assert ours.labels["non_inferior_p"] < 0.05 < random.labels["non_inferior_p"]
-    (rival,) = of_name(found, "rival_difference", arm="contrast top 0.7", rival="random")
+    (rival,) = of_name(analysed, "rival_difference", arm="contrast top 0.7", rival="random")
     assert rival.interval[0] > 0
-    (ratio,) = of_name(found, "energy_ratio", arm="contrast top 0.7")
+    (ratio,) = of_name(analysed, "energy_ratio", arm="contrast top 0.7")
     assert ratio.value == pytest.approx(0.72, abs=0.02)
     assert ratio.labels["sign_flip_p"] == pytest.approx(2 / 2**10)
     assert ratio.labels["holm_p"] > ratio.labels["sign_flip_p"]
 
 
 def test_measured_energy_is_not_summed_with_estimates():
-    own = measured()
+    measurements = measured()
     counted = [
         replace(
             r, value=1000.0 * r.value, obtained="measured", labels={**r.labels, "component": "gpu"}
         )
-        for r in own
+        for r in measurements
         if r.name == "train_energy_j"
     ]
-    found = analyse([*own, *counted], {"digits": 1000}, 0.01)
-    (ratio,) = of_name(found, "energy_ratio", arm="contrast top 0.7")
+    analysed = analyse([*measurements, *counted], {"digits": 1000}, 0.01)
+    (ratio,) = of_name(analysed, "energy_ratio", arm="contrast top 0.7")
     assert ratio.obtained == "measured"
     assert ratio.value == pytest.approx(0.72, abs=0.02)
 
 
 def test_the_plateau_is_the_gain_of_the_last_quarter():
-    found = analyse(measured(learning=True), {"digits": 1000}, 0.01)
-    gains = of_name(found, "last_quarter_gain", question="patches")
+    analysed = analyse(measured(learning=True), {"digits": 1000}, 0.01)
+    gains = of_name(analysed, "last_quarter_gain", question="patches")
     assert gains[0].value == pytest.approx(0.05)
     assert not gains[0].labels["at_plateau"]
     still = read(records(learning=True))
@@ -154,8 +154,8 @@ def test_a_short_training_that_still_gains_is_not_at_its_plateau(epochs):
         if record.name == "curve":
             labels["told"] = json.dumps(json.loads(labels["told"])[:epochs])
         short.append(replace(record, labels=labels))
-    found = analyse(short, {"digits": 1000}, 0.01)
-    [gain] = of_name(found, "last_quarter_gain", question="patches")
+    analysed = analyse(short, {"digits": 1000}, 0.01)
+    [gain] = of_name(analysed, "last_quarter_gain", question="patches")
     assert gain.value > 0.049
     assert not gain.labels["at_plateau"]
 
@@ -179,12 +179,12 @@ def test_the_verdict_needs_ten_pairs_and_the_better_dense_arm(pairs, margin, lea
 
 
 def test_the_verdict_is_of_the_declared_arm_alone():
-    found = records()
-    lucky = [replace(r, labels={**r.labels, "arm": "entropy top 0.7"}) for r in found]
-    kept = [r for r in found if r.labels.get("arm") != "contrast top 0.7"]
+    all_records = records()
+    lucky = [replace(r, labels={**r.labels, "arm": "entropy top 0.7"}) for r in all_records]
+    others = [r for r in all_records if r.labels.get("arm") != "contrast top 0.7"]
     swapped = [r for r in lucky if r.labels.get("arm") == "entropy top 0.7"]
-    assert verdict(read([*kept, *swapped])).lead == "No verdict yet"
-    saves = verdict(read(found))
+    assert verdict(read([*others, *swapped])).lead == "No verdict yet"
+    saves = verdict(read(all_records))
     assert "contrast top 0.7 reaches the dense model's target for on digits 0.7" in saves.because
 
 
@@ -202,45 +202,45 @@ def test_the_verdict_is_of_the_declared_arm_alone():
     ],
 )
 def test_the_verdict_asks_for_everything(name, changes, lead):
-    found = []
+    changed = []
     for record in records():
         mine = record.labels.get("arm") == "contrast top 0.7"
         if record.name == name and mine and record.labels.get("rival", "random") == "random":
             fields = {k: v for k, v in changes.items() if k in ("interval", "count")}
             labels = {k: v for k, v in changes.items() if k.endswith("_p")}
             record = replace(record, **fields, labels={**record.labels, **labels})
-        found.append(record)
-    assert verdict(read(found)).lead == lead
+        changed.append(record)
+    assert verdict(read(changed)).lead == lead
 
 
 def test_half_the_heads_are_held_against_as_many():
-    found = analyse(measured(), {"digits": 1000}, 0.01)
-    (half,) = of_name(found, "rival_difference", rival="half the heads")
+    analysed = analyse(measured(), {"digits": 1000}, 0.01)
+    (half,) = of_name(analysed, "rival_difference", rival="half the heads")
     assert half.labels["to"] == "softmax, half the heads"
     assert half.value == pytest.approx(0.008, abs=0.002)
     assert block(read(), "half").rows[0][0] == "digits, 4 layers"
 
 
 def test_scheduled_arms_have_no_rivals_of_another_cost():
-    found = analyse(measured(), {"digits": 1000}, 0.01)
-    assert not of_name(found, "rival_difference", arm="contrast top 0.7, decay")
-    (ratio,) = of_name(found, "rival_flops_ratio", arm="contrast top 0.7", rival="fewer steps")
+    analysed = analyse(measured(), {"digits": 1000}, 0.01)
+    assert not of_name(analysed, "rival_difference", arm="contrast top 0.7, decay")
+    (ratio,) = of_name(analysed, "rival_flops_ratio", arm="contrast top 0.7", rival="fewer steps")
     assert (ratio.obtained, ratio.value) == ("modelled", pytest.approx(0.69 / 0.7))
 
 
 def test_sensed_energies_add_up_and_estimates_are_left_out():
-    own = measured()
+    measurements = measured()
     more = []
-    for record in own:
+    for record in measurements:
         if record.name == "train_energy_j":
             for kind, component, factor in (("measured", "package-0", 1), ("integrated", "gpu", 3)):
                 labels = {**record.labels, "component": component}
                 value = factor * record.value
                 more.append(replace(record, value=value, obtained=kind, labels=labels))
-    found = analyse([*own, *more], {"digits": 1000}, 0.01)
-    (ratio,) = of_name(found, "energy_ratio", arm="contrast top 0.7")
+    analysed = analyse([*measurements, *more], {"digits": 1000}, 0.01)
+    (ratio,) = of_name(analysed, "energy_ratio", arm="contrast top 0.7")
     assert ratio.obtained == "integrated"
-    results = read([*own, *more])
+    results = read([*measurements, *more])
     assert groups_of(results)[0].mean("train_energy_j", "dense") == pytest.approx(400, rel=0.02)
     assert "Not in any sum, as it is an estimate beside sensors: cpu." in notices(results)
     assert len(block(results, "components").rows) == 6
@@ -257,25 +257,25 @@ def test_without_a_training_the_page_says_so(tmp_path):
 def test_tables_have_a_cell_for_each_head():
     keys = ("patches-digits-4", "rivals-digits-4", "stages-energy-digits", "stages-steps-digits")
     blocks = [block(read(), key) for key in keys]
-    for found in blocks:
-        assert found.rows
-        assert {len(row) for row in found.rows} == {len(found.heads)}
+    for table in blocks:
+        assert table.rows
+        assert {len(row) for row in table.rows} == {len(table.heads)}
     assert [row[0] for row in blocks[0].rows][:2] == ["dense", "dense again"]
 
 
 @pytest.mark.usefixtures("_unpainted")
 def test_hostile_names_stay_text(tmp_path):
     evil = HOSTILE[2]
-    found = records(3, task=evil)
-    found = [
+    hostile = records(3, task=evil)
+    hostile = [
         replace(r, labels={**r.labels, "arm": evil})
         if "convolutions" in str(r.labels.get("arm"))
         else r
-        for r in found
+        for r in hostile
     ]
     made = config(tasks=[evil], name=evil, command=evil, recipes={}, cells=[evil])
     made["task"] = {"name": evil, "notes": [evil]}
-    make.write_run(tmp_path, made, found)
+    make.write_run(tmp_path, made, hostile)
     files = write_report(tmp_path)
     text = files["html"].read_text()
     assert "<img" not in text

@@ -88,8 +88,8 @@ def test_every_cell_ends_and_every_question_is_asked(done):
 
 
 def test_boxes_are_scored_with_patches_chosen_and_with_all(done):
-    found = {r.labels["arm"] for r in of_name(done, "map50", question="boxes")}
-    assert found == {"dense", "dense again", "contrast top 0.7", "random top 0.7"}
+    arm_names = {r.labels["arm"] for r in of_name(done, "map50", question="boxes")}
+    assert arm_names == {"dense", "dense again", "contrast top 0.7", "random top 0.7"}
     every = {r.labels["arm"] for r in of_name(done, "mean_iou_of_all_patches")}
     assert every == {"contrast top 0.7", "random top 0.7"}
     assert of_name(done, "map50_difference", arm="contrast top 0.7", to="dense")
@@ -100,8 +100,8 @@ def test_boxes_are_scored_with_patches_chosen_and_with_all(done):
 def test_what_is_set_for_all_tasks_goes_before_a_budgets_own():
     quick = hugginggreen.BUDGETS["quick"]
     assert quick.recipe("digits", 0).epochs == quick.trained["digits"]["epochs"]
-    found = replace(quick, epochs=1, learning_rate=0.5).recipe("digits", 0)
-    assert (found.epochs, found.learning_rate) == (1, 0.5)
+    recipe = replace(quick, epochs=1, learning_rate=0.5).recipe("digits", 0)
+    assert (recipe.epochs, recipe.learning_rate) == (1, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -141,15 +141,15 @@ def test_dropped_patches_save_arithmetic_and_rivals_get_as_much(done):
 
 
 def test_energy_is_called_an_estimate_and_follows_from_the_curve(done):
-    for found in of_name(done, "train_energy_j", question="patches", arm="dense"):
-        assert found.obtained == "estimated"
-        assert found.interval[0] < found.value < found.interval[1]
+    for record in of_name(done, "train_energy_j", question="patches", arm="dense"):
+        assert record.obtained == "estimated"
+        assert record.interval[0] < record.value < record.interval[1]
         (curve,) = of_name(
-            done, "curve", arm="dense", seed=found.labels["seed"], question="patches"
+            done, "curve", arm="dense", seed=record.labels["seed"], question="patches"
         )
-        told = json.loads(curve.labels["told"])
-        assert told[-1]["energy"]["cpu_j"] == pytest.approx(found.value)
-        assert told[0]["energy"]["cpu_j"] < told[-1]["energy"]["cpu_j"]
+        epochs = json.loads(curve.labels["told"])
+        assert epochs[-1]["energy"]["cpu_j"] == pytest.approx(record.value)
+        assert epochs[0]["energy"]["cpu_j"] < epochs[-1]["energy"]["cpu_j"]
 
 
 def test_a_schedule_counts_what_every_epoch_computed(digits, tmp_path):
@@ -159,11 +159,11 @@ def test_a_schedule_counts_what_every_epoch_computed(digits, tmp_path):
     model = work.build(scheduled, 0)
     counted = training.arithmetic_of(model, scheduled, digits, recipe)
     assert len(counted.by_epoch) == 3
-    each = [counted.by_epoch[0], *(b - a for a, b in pairwise(counted.by_epoch))]
-    assert each[0] < each[1] < each[2]
+    per_epoch = [counted.by_epoch[0], *(b - a for a, b in pairwise(counted.by_epoch))]
+    assert per_epoch[0] < per_epoch[1] < per_epoch[2]
     images = len(digits.train)
-    low, high = (3 * images * training.image_flops(model, digits, kept) for kept in (11, 16))
-    assert low <= each[0] < each[2] <= high
+    low, high = (3 * images * training.image_flops(model, digits, patches) for patches in (11, 16))
+    assert low <= per_epoch[0] < per_epoch[2] <= high
 
 
 def test_a_rival_costs_at_least_what_it_is_held_against(digits, tmp_path):
@@ -176,10 +176,10 @@ def test_a_rival_costs_at_least_what_it_is_held_against(digits, tmp_path):
         cost = training.arithmetic_of(work.build(aim, 0), aim, digits, recipe).total
         epochs = cells.epochs_of(work, "patches", arm, 0)
         task = work.task_of(arm)
-        own = training.arithmetic_of(
+        flops = training.arithmetic_of(
             work.build(arm, 0), arm, task, replace(recipe, epochs=epochs)
         ).total
-        assert own >= cost * (1 - 1e-9)
+        assert flops >= cost * (1 - 1e-9)
 
 
 def test_too_many_images_are_refused_and_few_are_held(digits, monkeypatch):
@@ -231,7 +231,7 @@ def test_a_finished_run_is_read_back(done):
 
 
 def test_models_that_nothing_needs_are_gone(done):
-    left = {place.name for place in (done.folder / "models" / "patches-digits-2").iterdir()}
+    left = {path.name for path in (done.folder / "models" / "patches-digits-2").iterdir()}
     assert "dense-1" in left
     assert "larger-patches--as-0.7-1" not in left
     assert "larger-patches--as-0.7-0" in left
@@ -248,15 +248,15 @@ def test_pieces_and_plan(tmp_path):
 
 
 def test_pictures_keep_what_the_selector_keeps(done):
-    for found in of_name(done, "picture"):
-        told = json.loads(found.labels["told"])
-        assert set(told["scored"]) == {"contrast", "random"}
-        for each in told["scored"].values():
-            assert len(each["kept"]) == keep_count(16, 0.7)
-            assert len(each["scores"]) == told["side"] ** 2
-    kept = told["scored"]["contrast"]
-    lowest = min(kept["scores"][place] for place in kept["kept"])
-    left = [s for place, s in enumerate(kept["scores"]) if place not in kept["kept"]]
+    for record in of_name(done, "picture"):
+        picture = json.loads(record.labels["told"])
+        assert set(picture["scored"]) == {"contrast", "random"}
+        for selection in picture["scored"].values():
+            assert len(selection["kept"]) == keep_count(16, 0.7)
+            assert len(selection["scores"]) == picture["side"] ** 2
+    by_contrast = picture["scored"]["contrast"]
+    lowest = min(by_contrast["scores"][patch] for patch in by_contrast["kept"])
+    left = [s for patch, s in enumerate(by_contrast["scores"]) if patch not in by_contrast["kept"]]
     assert max(left) <= lowest
 
 
@@ -278,20 +278,20 @@ def test_arms_of_one_seed_begin_alike(digits, tmp_path):
     assert selector_of(chosen).selection.keep == 0.7
     assert selector_of(chosen).selection.seed == 3
     halved = work.build(next(a for a in arms.attention_arms(2) if a.name == names.SOFTMAX_HALF), 3)
-    own = halved.state_dict()
+    state = halved.state_dict()
     assert torch.equal(
-        own["vit.embeddings.cls_token"], dense.state_dict()["vit.embeddings.cls_token"]
+        state["vit.embeddings.cls_token"], dense.state_dict()["vit.embeddings.cls_token"]
     )
     assert sum(p.numel() for p in halved.parameters()) < sum(p.numel() for p in dense.parameters())
 
 
 def test_every_arm_is_drawn_into_every_place():
-    found = [arms.Arm(name, "dense") for name in "abcd"]
+    named_arms = [arms.Arm(name, "dense") for name in "abcd"]
     orders = {
-        tuple(arm.name for arm in arms.shuffled(found, seed, "patches")) for seed in range(60)
+        tuple(arm.name for arm in arms.shuffled(named_arms, seed, "patches")) for seed in range(60)
     }
     assert len(orders) > 15
-    rests = [*found, arms.Arm("n", "network")]
+    rests = [*named_arms, arms.Arm("n", "network")]
     assert all(arms.shuffled(rests, seed, "patches")[-1].name == "n" for seed in range(20))
 
 
@@ -320,18 +320,18 @@ def test_the_papers_configurations_resolve(tmp_path):
         assert (recipe.batch_size, recipe.learning_rate) == (512, 1e-3)
         assert paper.task_options[name] == {"image_size": 224, "patch_size": 16}
     task = replace(load_task("digits"), image_size=224, patch_size=16, tokens=197, channels=3)
-    found = {arm.name: arm for arm in arms.selection_arms(paper, task, whole=True)}
-    assert list(found) == [
+    by_name = {arm.name: arm for arm in arms.selection_arms(paper, task, whole=True)}
+    assert list(by_name) == [
         "contrast sampled 138",
         "variance sampled 138",
         "entropy sampled 138",
         "random sampled 138",
     ]
-    for arm in found.values():
+    for arm in by_name.values():
         assert keep_count(196, arm.selection.keep) == 138
         assert (arm.schedule.kind, arm.schedule.start, arm.schedule.rate) == ("decay", 0.5, 5e-3)
     work = training.Work("x", task, tmp_path, paper, 64, 4, 4)
-    model = work.build(found["contrast sampled 138"], 0)
+    model = work.build(by_name["contrast sampled 138"], 0)
     assert model.config.num_hidden_layers == 4
     assert model(pixel_values=torch.zeros(1, 3, 224, 224)).logits.shape == (1, 10)
 
@@ -396,8 +396,8 @@ def test_what_a_rival_rests_on_is_named_where_it_is_missing(digits, tmp_path):
 
 def _energy(arm, seed, component, value):
     labels = {"question": "patches", "task": "t", "depth": 2, "arm": arm, "seed": seed}
-    kept = {**labels, "component": component}
-    return Record("train_energy_j", value, "J", "measured", kept)
+    component_labels = {**labels, "component": component}
+    return Record("train_energy_j", value, "J", "measured", component_labels)
 
 
 def test_a_counter_that_was_lost_does_not_look_like_energy_saved():
@@ -423,8 +423,8 @@ def test_a_counter_that_was_lost_does_not_look_like_energy_saved():
 def test_an_arm_that_seldom_gets_there_misses_the_goal(digits, reached, of, met):
     arm = arms.selection_arms(SMALL, digits, whole=False)[0].name
     labels = {"task": "digits", "question": "patches", "depth": 2, "arm": arm}
-    told = {**labels, "to": "dense", "reached": reached, "of": of}
-    record = Record("target_energy_ratio", None, "ratio", "estimated", told)
+    target_labels = {**labels, "to": "dense", "reached": reached, "of": of}
+    record = Record("target_energy_ratio", None, "ratio", "estimated", target_labels)
     goals = judge(SMALL, {"digits": digits}, [record])
     assert next(goal for goal in goals if "less energy than" in goal.name).met == met
 
@@ -440,7 +440,7 @@ def test_a_saving_beside_a_dense_model_that_still_learns_is_not_met(digits, rati
     saved = Record(
         "target_flops_ratio", ratio, "ratio", "modelled", labels, interval=interval, count=10
     )
-    told = {**labels, "arm": "dense", "at_plateau": at_plateau}
-    gain = Record("last_quarter_gain", 0.0, "score", "measured", told)
+    gain_labels = {**labels, "arm": "dense", "at_plateau": at_plateau}
+    gain = Record("last_quarter_gain", 0.0, "score", "measured", gain_labels)
     goals = judge(SMALL, {"digits": digits}, [saved, gain])
     assert next(goal for goal in goals if "less arithmetic than" in goal.name).met == met

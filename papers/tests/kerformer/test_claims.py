@@ -61,10 +61,10 @@ def scores(**by_arm):
     ],
 )
 def test_a_task_decides_only_above_chance_and_uniform(dense, uniform, decided, why):
-    found = analysis.analyse(scores(softmax=dense, uniform=uniform), {"t": 0.5})
-    [told] = [record for record in found if record.name == "decides"]
-    assert bool(told.value) == decided
-    assert why in told.labels["why"]
+    analysed = analysis.analyse(scores(softmax=dense, uniform=uniform), {"t": 0.5})
+    [decision] = [record for record in analysed if record.name == "decides"]
+    assert bool(decision.value) == decided
+    assert why in decision.labels["why"]
 
 
 def test_claims_of_scores_wait_for_a_task_that_decides():
@@ -145,12 +145,16 @@ def test_no_mean_is_told_finer_than_one_answer_of_the_smallest_test_split():
         ]
 
     records = [
-        *(each for arm in ker_scores.VISION_RIVALS for each in on_images(arm, [0.50, 0.51, 0.52])),
+        *(
+            record
+            for arm in ker_scores.VISION_RIVALS
+            for record in on_images(arm, [0.50, 0.51, 0.52])
+        ),
         *on_images("uniform", [0.2, 0.21, 0.22]),
         *on_images("kerformer", [0.51, 0.52, 0.53]),  # one image more, each time
     ]
-    told = {"question": "vision", "task": "cifar10", "chance": 0.2}
-    records.append(Record("decides", 1.0, "", "measured", told))
+    task_labels = {"question": "vision", "task": "cifar10", "chance": 0.2}
+    records.append(Record("decides", 1.0, "", "measured", task_labels))
     large = replace(records[0], labels={**records[0].labels, "task": "mnist"}, count=2000)
     for text in ("Figure 6: on", "Figure 6: by", "Figure 6: Kerformer", "Figures 7 and 8"):
         claim = next(c for c in claims.CLAIMS if c.text.startswith(text))
@@ -163,33 +167,35 @@ def test_the_best_of_all_is_told_only_beside_all():
     low = {arm: [0.6, 0.61, 0.6] for arm in ker_scores.ARENA_RIVALS}
     dense = {"softmax": [0.8, 0.81, 0.8], "uniform": [0.5] * 3}
     table = next(c for c in claims.CLAIMS if c.text.startswith("Table 5"))
-    for missing, told in (("", True), ("reformer", False)):
-        arms = {arm: found for arm, found in low.items() if arm != missing}
+    for missing, decided in (("", True), ("reformer", False)):
+        arms = {arm: by_seed for arm, by_seed in low.items() if arm != missing}
         records = scores(**dense, kerformer=[0.7, 0.71, 0.7], **arms)
         records += analysis.analyse(records, {"t": 0.5})
         value, interval = measured(table, records)
         assert value == pytest.approx(0.1)
-        assert (interval is not None) == told
+        assert (interval is not None) == decided
 
 
 def swapped(records):
     """The same scores as those of swapped encoders, trained with labels alone."""
-    told = {"question": "pretrained", "stage": "plain"}
-    own = [replace(r, labels={**r.labels, **told}) for r in records if "arm" in r.labels]
+    stage_labels = {"question": "pretrained", "stage": "plain"}
+    swapped_records = [
+        replace(r, labels={**r.labels, **stage_labels}) for r in records if "arm" in r.labels
+    ]
     chance = Record("chance", 0.5, "share", "measured", {"question": "pretrained", "task": "t"})
-    return [*own, chance]
+    return [*swapped_records, chance]
 
 
 @pytest.mark.parametrize("kind", ["arena", "pretrained"])
 def test_neighbours_are_told_by_both_kinds_of_training(kind):
     records = scores(softmax=[0.8, 0.81, 0.8], uniform=[0.5] * 3, kerformer=[0.7, 0.71, 0.7])
-    own = [r for r in records if r.labels["arm"] == "kerformer"]
+    kerformer_records = [r for r in records if r.labels["arm"] == "kerformer"]
     weights = {0: (9.0, 9), 1: (1.5, 8), 2: (1.2, 13), 4: (5.0, 7), 8: (0.9, 5), 16: (0.7, 1)}
     records += [
         replace(
             r, name="weight_at_distance", value=w, count=pairs, labels={**r.labels, "distance": at}
         )
-        for r in own
+        for r in kerformer_records
         for at, (w, pairs) in weights.items()
     ]
     if kind == "arena":
@@ -240,8 +246,8 @@ def ratios(**by_rival):
             interval=(value - reach, value + reach),
             labels={"over": "kerformer, by content", "arm": rival, "tokens": tokens},
         )
-        for rival, found in by_rival.items()
-        for tokens, (value, reach) in found.items()
+        for rival, by_tokens in by_rival.items()
+        for tokens, (value, reach) in by_tokens.items()
     ]
 
 
@@ -313,8 +319,8 @@ def test_one_arm_must_be_good_fast_and_lean_at_once(records, expected):
 
 def test_what_may_be_all_at_once_is_linear():
     assert {costs.family_of(costs.arm_of(arm).mechanism) for arm in LINEAR_ARMS} <= {*costs.LINEAR}
-    asked = [c.text for c in claims.CLAIMS if "all at once" in c.text]
-    assert [text.split(":")[0] for text in asked] == [*LINEAR_ARMS]
+    linear_claims = [c.text for c in claims.CLAIMS if "all at once" in c.text]
+    assert [text.split(":")[0] for text in linear_claims] == [*LINEAR_ARMS]
 
 
 def answered(arm, seed, right):
@@ -326,7 +332,8 @@ def test_scores_that_agree_over_seeds_are_not_sure_of_other_examples():
     right = np.random.default_rng(0).random((2, 400)) < 0.8
     arms = dict(zip(("softmax", "kerformer"), right, strict=True))
     records = scores(
-        **{arm: [each.mean()] * 3 for arm, each in arms.items()}, uniform=[0.5, 0.5, 0.51]
+        **{arm: [seed_scores.mean()] * 3 for arm, seed_scores in arms.items()},
+        uniform=[0.5, 0.5, 0.51],
     )
     records += analysis.analyse(records, {"t": 0.5})
     answers = [answered(arm, n, list(map(bool, arms[arm]))) for arm in arms for n in range(3)]
@@ -343,12 +350,14 @@ def test_the_mean_over_tasks_takes_all_seeds_of_each():
     first = [0.02, 0.05, 0.03, 0.06, 0.04]
     second = [0.10, 0.16, 0.13]
     ours = {"a": dict(enumerate(first)), "b": dict(enumerate(second))}
-    theirs = {task: dict.fromkeys(found, 0.0) for task, found in ours.items()}
+    theirs = {task: dict.fromkeys(seed_scores, 0.0) for task, seed_scores in ours.items()}
     value, (low, high) = pair(ker_scores.gap_of(ours, theirs))
     assert value == pytest.approx((0.04 + 0.13) / 2)
-    each = [np.var(found, ddof=1) / len(found) / 4 for found in (first, second)]
-    freedom = sum(each) ** 2 / (each[0] ** 2 / 4 + each[1] ** 2 / 2)
-    reach = stats.t.ppf(0.975, freedom) * sum(each) ** 0.5
+    variances = [
+        np.var(seed_scores, ddof=1) / len(seed_scores) / 4 for seed_scores in (first, second)
+    ]
+    freedom = sum(variances) ** 2 / (variances[0] ** 2 / 4 + variances[1] ** 2 / 2)
+    reach = stats.t.ppf(0.975, freedom) * sum(variances) ** 0.5
     assert (value - low, high - value) == pytest.approx((reach, reach))
     few = {**ours, "b": {0: 0.10, 1: 0.16}}
     assert pair(ker_scores.gap_of(few, theirs)) == (pytest.approx(0.085), None)
@@ -382,57 +391,57 @@ def _taken(arm, steps):
 def _distilled(**scores_by_arm):
     """Scores of distilled copies on IMDB, and what guessing comes to."""
     here = {"question": "pretrained", "task": "imdb"}
-    found = [Record("chance", 0.5, "share", "measured", here)]
+    records = [Record("chance", 0.5, "share", "measured", here)]
     for arm, values in scores_by_arm.items():
         for seed, value in enumerate(values):
-            own = {**here, "arm": arm, "stage": "warm", "seed": seed}
-            found.append(Record("score", value, "share", "measured", own, count=2000))
-    return found
+            labels = {**here, "arm": arm, "stage": "warm", "seed": seed}
+            records.append(Record("score", value, "share", "measured", labels, count=2000))
+    return records
 
 
 def test_what_distilled_copies_keep_is_asked_of_the_linear_arm_best_on_validation():
-    def told(name, arm, value, interval=None, step=1):
+    def make_record(name, arm, value, interval=None, step=1):
         labels = {"question": "pretrained", "task": "imdb", "arm": arm, "stage": "warm"}
         # of one seed is the score alone, of how many the other quantities are
-        own = {"seed": 0, "step": step} if name == "validation_score" else {"seeds": 3}
-        labels |= own
+        extra = {"seed": 0, "step": step} if name == "validation_score" else {"seeds": 3}
+        labels |= extra
         return Record(name, value, "share", "measured", labels, interval, 500)
 
     records = [
-        told("validation_score", "longformer", 0.9, step=2),  # not linear
-        told("validation_score", "linear", 0.9),  # layer by layer: other weights are judged
-        told("validation_score", "linear", 0.7, step=2),
-        told("validation_score", "efficient", 0.8, step=2),  # the best, whose weights are judged
-        told("validation_score", "efficient", 0.6, step=3),
+        make_record("validation_score", "longformer", 0.9, step=2),  # not linear
+        make_record("validation_score", "linear", 0.9),  # layer by layer: other weights
+        make_record("validation_score", "linear", 0.7, step=2),
+        make_record("validation_score", "efficient", 0.8, step=2),  # the best: evaluated
+        make_record("validation_score", "efficient", 0.6, step=3),
         *(_taken(arm, 1) for arm in ("longformer", "linear", "efficient")),
         *_distilled(softmax=[0.9, 0.91, 0.9], uniform=[0.8, 0.81, 0.8]),
-        told("kept_of_dense", "longformer", 1.0, (0.99, 1.01)),
-        told("kept_of_softmax", "efficient", 0.97, (0.95, 0.99)),
-        told("kept_of_dense", "linear", 0.995, (0.99, 1.0)),  # best on the test rows
-        told("kept_of_dense", "efficient", 0.99, (0.98, 1.0)),
-        told("gain_over_uniform", "efficient", 0.03, (-0.01, 0.07)),
-        told("gain_over_uniform", "linear", 0.05, (0.01, 0.07)),
+        make_record("kept_of_dense", "longformer", 1.0, (0.99, 1.01)),
+        make_record("kept_of_softmax", "efficient", 0.97, (0.95, 0.99)),
+        make_record("kept_of_dense", "linear", 0.995, (0.99, 1.0)),  # best on the test rows
+        make_record("kept_of_dense", "efficient", 0.99, (0.98, 1.0)),
+        make_record("gain_over_uniform", "efficient", 0.03, (-0.01, 0.07)),
+        make_record("gain_over_uniform", "linear", 0.05, (0.01, 0.07)),
     ]
-    kept, gain = (
+    retention, gain = (
         ker_scores.paired_share("kept_of_dense"),
         ker_scores.paired_share("gain_over_uniform"),
     )
-    assert of(kept, records) == (0.99, (0.98, 1.0))
+    assert of(retention, records) == (0.99, (0.98, 1.0))
     assert of(gain, records) == (0.03, (-0.01, 0.07))
-    assert of(kept, []) is None
+    assert of(retention, []) is None
     both = ker_scores.paired_share("kept_of_dense", "kept_of_softmax")
     assert of(both, records) == (0.97, (0.95, 0.99))  # beside dense attention trained on as long
     assert of(both, [r for r in records if r.name != "kept_of_softmax"]) is None
     alike = [r for r in records if r.name not in ("score", "chance")]
     alike += _distilled(softmax=[0.9, 0.91, 0.9], uniform=[0.91, 0.9, 0.9])
-    assert of(kept, alike) == (0.99, None)  # nothing is gained by attending
+    assert of(retention, alike) == (0.99, None)  # nothing is gained by attending
     guessing = [r for r in records if r.name != "score"]
     guessing += _distilled(softmax=[0.54, 0.54, 0.54], uniform=[0.5, 0.5, 0.5])
-    assert of(kept, guessing) == (0.99, None)
-    for each in records:  # two trainings do not decide
-        if "seeds" in each.labels:
-            each.labels["seeds"] = 2
-    assert of(kept, records) == (0.99, None)
+    assert of(retention, guessing) == (0.99, None)
+    for record in records:  # two trainings do not decide
+        if "seeds" in record.labels:
+            record.labels["seeds"] = 2
+    assert of(retention, records) == (0.99, None)
 
 
 def test_a_small_split_that_decides_nothing_blurs_nothing():
@@ -446,7 +455,7 @@ def test_a_small_split_that_decides_nothing_blurs_nothing():
 
 def alone(*tokens, name="latency_ms"):
     labels = {"question": "cores", "arm": "kerformer, by content"}
-    return [Record(name, 1.0, "ms", "measured", {**labels, "tokens": each}) for each in tokens]
+    return [Record(name, 1.0, "ms", "measured", {**labels, "tokens": length}) for length in tokens]
 
 
 def test_a_million_tokens_are_missed_only_where_they_were_asked_for():
@@ -459,18 +468,18 @@ def test_a_million_tokens_are_missed_only_where_they_were_asked_for():
 
 def at_range(arm, seconds, megabytes):
     """A rival's ratio to kerformer at the length of Tables 2 and 3, and a peak there."""
-    own = {"question": "cores", "arm": arm, "tokens": 10_000}
-    over = {**own, "over": "kerformer, by content"}
+    labels = {"question": "cores", "arm": arm, "tokens": 10_000}
+    over = {**labels, "over": "kerformer, by content"}
     return [
         Record("latency_ratio", seconds, "ratio", "measured", over, (seconds - 0.1, seconds + 0.1)),
-        Record("peak_bytes", megabytes, "bytes", "measured", {**own, "spread": 2.0}),
+        Record("peak_bytes", megabytes, "bytes", "measured", {**labels, "spread": 2.0}),
     ]
 
 
 def test_tables_of_ranges_are_asked_beside_all_three():
-    asked = {"question": "cores", "arm": "linear", "tokens": 10_000, "spread": 4.0}
+    labels = {"question": "cores", "arm": "linear", "tokens": 10_000, "spread": 4.0}
     records = [
-        Record("range_ms", 1.0, "ms", "measured", asked),
+        Record("range_ms", 1.0, "ms", "measured", labels),
         *at_range("efficient", 1.4, 40.0),
         *at_range("linear", 1.2, 30.0),
         *at_range("kerformer, by content", 1.0, 20.0)[1:],
@@ -498,16 +507,16 @@ def test_other_linear_mechanisms_are_those_of_the_linear_families():
     records.append(replace(records[0], value=9.0, labels={**records[0].labels, "tokens": 1024}))
     value, _ = of(costs.speed_over("inference", least_tokens=2000), records)
     assert value == pytest.approx(1 / 0.8)
-    own = {**records[0].labels, "arm": "kerformer, by content"}
-    ours = [replace(records[0], labels=own)]
+    labels = {**records[0].labels, "arm": "kerformer, by content"}
+    ours = [replace(records[0], labels=labels)]
     assert of(costs.speed_over("inference", least_tokens=2000), ours) is None
 
 
 def test_best_on_images_is_told_beside_all_four():
     def image(arm, values):
-        own = {"question": "vision", "task": "mnist", "arm": arm}
+        labels = {"question": "vision", "task": "mnist", "arm": arm}
         return [
-            Record("score", v, "share", "measured", {**own, "seed": n}, count=2000)
+            Record("score", v, "share", "measured", {**labels, "seed": n}, count=2000)
             for n, v in enumerate(values)
         ]
 

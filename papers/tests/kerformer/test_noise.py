@@ -23,28 +23,28 @@ def noise(records):
 
 
 def bits(*scores, shift=0):
-    """Right answers by seed; ``shift`` moves which of the examples they are."""
+    """Which answers are correct, by seed; ``shift`` moves them to other examples."""
     return [np.roll(np.arange(EXAMPLES) < round(score * EXAMPLES), shift) for score in scores]
 
 
 def judged(question="arena", **by_arm):
-    """Records of variants, each (right answers by seed, those under noise)."""
+    """Records of variants, each (correct answers by seed, those under noise)."""
     labels = {"question": question, "task": "t"}
     labels |= {"stage": "plain"} if question == "pretrained" else {}
-    found = [Record("chance", 0.5, "share", "measured", {"question": question, "task": "t"})]
+    records = [Record("chance", 0.5, "share", "measured", {"question": question, "task": "t"})]
     for arm, both in by_arm.items():
         for name, noise, all_right in (
             ("score", {}, both[0]),
             ("noisy_score", {"noise": SHARE}, both[1]),
         ):
             for seed, right in enumerate(all_right):
-                own = {**labels, **noise, "arm": arm, "seed": seed}
+                seed_labels = {**labels, **noise, "arm": arm, "seed": seed}
                 kind = NOISY_ANSWERS if noise else ANSWERS
-                found.append(answers_record(right.tolist(), own, kind))
-                found.append(Record(name, float(right.mean()), "share", "measured", own))
+                records.append(answers_record(right.tolist(), seed_labels, kind))
+                records.append(Record(name, float(right.mean()), "share", "measured", seed_labels))
     if question == "arena":
-        found += analysis.analyse([r for r in found if r.name == "score"], {"t": 0.5})
-    return found
+        records += analysis.analyse([r for r in records if r.name == "score"], {"t": 0.5})
+    return records
 
 
 FLAT = (bits(0.5, 0.5, 0.51), bits(0.5, 0.5, 0.5))
@@ -58,7 +58,7 @@ def test_who_only_guesses_is_not_robust(clean, measured):
 
 
 def test_robustness_is_what_is_kept_of_what_was_learned():
-    fallen = bits(*[0.5] * 3)  # both fall to chance: who was worse falls less far, and keeps none
+    fallen = bits(*[0.5] * 3)  # both fall to chance: the worse one falls less far, and keeps none
     records = judged(
         softmax=(DENSE[0], fallen), uniform=FLAT, kerformer=(bits(0.6, 0.61, 0.6), fallen)
     )
@@ -69,13 +69,13 @@ def test_robustness_is_what_is_kept_of_what_was_learned():
 
 @pytest.mark.parametrize("control", [FLAT, DENSE])
 def test_swapped_encoders_tell_where_attention_helps(control):
-    kept = bits(0.7, 0.71, 0.7)
-    records = judged("pretrained", softmax=DENSE, uniform=control, kerformer=(kept, kept))
-    found = noise(records)
-    assert (found is not None) == (control is FLAT)
-    if found is not None:
-        assert found[0] == pytest.approx(1 - 0.5, abs=0.03)
-        assert found[1][0] > 0
+    right = bits(0.7, 0.71, 0.7)
+    records = judged("pretrained", softmax=DENSE, uniform=control, kerformer=(right, right))
+    estimate = noise(records)
+    assert (estimate is not None) == (control is FLAT)
+    if estimate is not None:
+        assert estimate[0] == pytest.approx(1 - 0.5, abs=0.03)
+        assert estimate[1][0] > 0
 
 
 def test_the_interval_speaks_of_other_test_examples_too():
@@ -93,22 +93,22 @@ def test_the_interval_speaks_of_other_test_examples_too():
 
 def _draws(records):
     """The standard error by drawing test examples anew, the same for every variant and seed."""
-    found = {}
-    for each in records:
-        if each.name in (ANSWERS, NOISY_ANSWERS):
-            found.setdefault((each.name, each.labels["arm"]), []).append(right_of(each))
+    by_arm = {}
+    for record in records:
+        if record.name in (ANSWERS, NOISY_ANSWERS):
+            by_arm.setdefault((record.name, record.labels["arm"]), []).append(right_of(record))
     generator, values = np.random.default_rng(0), []
     for _ in range(2000):
         drawn = generator.integers(EXAMPLES, size=EXAMPLES)
 
-        def kept(arm, drawn=drawn):
+        def kept_share(arm, drawn=drawn):
             clean, noisy = (
-                np.stack(found[name, arm])[:, drawn].mean(1) - 0.5
+                np.stack(by_arm[name, arm])[:, drawn].mean(1) - 0.5
                 for name in (ANSWERS, NOISY_ANSWERS)
             )
             return noisy / clean
 
-        values.append(float((kept("kerformer") - kept("softmax")).mean()))
+        values.append(float((kept_share("kerformer") - kept_share("softmax")).mean()))
     return float(np.std(values))
 
 

@@ -10,14 +10,14 @@ from sparing_papers.long_range.page.tables import claims_block
 
 
 def test_what_sees_only_its_own_token_does_not_press_the_others_together():
-    told = {"question": "arena", "task": "listops", "over": "seeds"}
+    labels = {"question": "arena", "task": "listops", "over": "seeds"}
     arms = ("softmax", "kerformer", "kerformer, no SE-K", "kerformer, plain keys", "none")
     records = [
-        Record("score", 0.5, "share", "measured", {**told, "arm": arm, "seed": 0}) for arm in arms
+        Record("score", 0.5, "share", "measured", {**labels, "arm": arm, "seed": 0}) for arm in arms
     ]
     records += [
         Record(
-            "mean_weight_at_distance", 1.0, "ratio", "measured", told | {"arm": a, "distance": d}
+            "mean_weight_at_distance", 1.0, "ratio", "measured", labels | {"arm": a, "distance": d}
         )
         for a in arms
         if a != "kerformer, plain keys"  # its weights may be negative: they were not asked
@@ -28,19 +28,21 @@ def test_what_sees_only_its_own_token_does_not_press_the_others_together():
 
 
 def test_the_gap_is_told_by_layer_and_answer_and_not_where_nobody_measured_it():
-    told = {"question": "pretrained", "task": "sst2", "over": "seeds"}
+    labels = {"question": "pretrained", "task": "sst2", "over": "seeds"}
     errors = {"before": (0.5, 0.9), "layers": (0.2, 0.4)}
     records = [
-        Record("score", 0.5, "share", "measured", told | {"arm": arm, "seed": 0})
+        Record("score", 0.5, "share", "measured", labels | {"arm": arm, "seed": 0})
         for arm in ("softmax", "kerformer", "linear")
     ]
-    for stage, found in errors.items():
-        at = told | {"arm": "kerformer", "stage": stage}
-        records.append(Record("mean_output_divergence", found[0] / 5, "nats", "measured", at))
-        for layer, error in enumerate(found):
+    for stage, layer_errors in errors.items():
+        at = labels | {"arm": "kerformer", "stage": stage}
+        records.append(
+            Record("mean_output_divergence", layer_errors[0] / 5, "nats", "measured", at)
+        )
+        for layer, error in enumerate(layer_errors):
             for inputs, value in (("the dense model's", error), ("its own", 9.0)):
-                own = at | {"layer": layer, "inputs": inputs}
-                records.append(Record("mean_layer_error", value, "", "measured", own))
+                layer_labels = at | {"layer": layer, "inputs": inputs}
+                records.append(Record("mean_layer_error", value, "", "measured", layer_labels))
     block = gap_block(Run({}, records, [], []))
     layers = ("0.70 (0.50 to 0.90)", "0.30 (0.20 to 0.40)", "–")
     assert block.rows == (("kerformer", "sst2", *layers, "0.100", "0.040", "–", "–"),)

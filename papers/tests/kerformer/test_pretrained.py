@@ -74,10 +74,10 @@ def model_folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
-    place = folder / "glue" / "SST-2"
-    place.mkdir(parents=True)
-    (place / "train.tsv").write_text(_rows(80, 0))
-    (place / "dev.tsv").write_text(_rows(24, 1))
+    task_folder = folder / "glue" / "SST-2"
+    task_folder.mkdir(parents=True)
+    (task_folder / "train.tsv").write_text(_rows(80, 0))
+    (task_folder / "dev.tsv").write_text(_rows(24, 1))
     return folder
 
 
@@ -113,10 +113,10 @@ def test_every_cell_ends_with_every_stage(model_folder, data, tmp_path):
     for arm in options.of("sst2").compared:
         assert len(_values(records, "score", arm=arm)) == 4
         for stage in ("before", "plain", "layers", "warm"):
-            kept = _values(records, "kept", arm=arm, stage=stage)
+            shares = _values(records, "kept", arm=arm, stage=stage)
             score = _values(records, "score", arm=arm, stage=stage)
             dense = _values(records, "score", arm="dense")
-            assert kept == [pytest.approx(score[0] / dense[0])]
+            assert shares == [pytest.approx(score[0] / dense[0])]
             assert len(_values(records, "layer_error", arm=arm, stage=stage)) == 4
     assert not list(tmp_path.glob("models/*/uniform-0"))
     assert list(tmp_path.glob("models/*/dense-0/model.safetensors"))
@@ -138,53 +138,53 @@ def test_both_ways_take_as_many_steps(by_content):
 
 
 def test_the_warm_start_lowers_every_layer_error(by_content):
-    own = {"inputs": "the dense model's"}
+    labels = {"inputs": "the dense model's"}
     for layer in (0, 1):
-        before = _values(by_content, "layer_error", stage="before", layer=layer, **own)[0]
-        after = _values(by_content, "layer_error", stage="layers", layer=layer, **own)[0]
+        before = _values(by_content, "layer_error", stage="before", layer=layer, **labels)[0]
+        after = _values(by_content, "layer_error", stage="layers", layer=layer, **labels)[0]
         assert 0 < after < 0.9 * before
 
 
 def test_dense_attention_keeps_everything_when_swapped_in(work):
     stages = replace(SMALL, plain=False, later_epochs=0, keep=True)
-    found = arm_records(replace(work, stages=stages), "softmax", 0)
-    assert _values(found, "kept", stage="before") == [1.0]
-    assert _values(found, "output_error", stage="before")[0] < 1e-5
+    records = arm_records(replace(work, stages=stages), "softmax", 0)
+    assert _values(records, "kept", stage="before") == [1.0]
+    assert _values(records, "output_error", stage="before")[0] < 1e-5
     # and has nothing to learn from itself
-    assert _values(found, "output_error", stage="layers")[0] < 1e-5
-    assert not _values(found, "score", stage="plain") + _values(found, "score", stage="warm")
+    assert _values(records, "output_error", stage="layers")[0] < 1e-5
+    assert not _values(records, "score", stage="plain") + _values(records, "score", stage="warm")
 
 
 def test_layers_imitate_in_float32_whatever_else_is_trained_in(work, monkeypatch):
-    asked = {}
+    recipes = {}
 
     def seen(model, task, recipe, *, output_dir, **others):
-        asked[output_dir.name] = recipe.precision, recipe.mechanism_rate_factor
+        recipes[output_dir.name] = recipe.precision, recipe.mechanism_rate_factor
         return train(model, task, recipe, output_dir=output_dir, **others)
 
     monkeypatch.setattr("sparing.experiment.cells.training.train", seen)
-    own = {"precision": "fast", "mechanism_rate_factor": 10.0}
-    arm_records(replace(work, stages=replace(SMALL, **own)), "linear", 0)
-    assert asked == {"plain": ("fast", 10.0), "layers": ("float32", 1.0), "warm": ("fast", 10.0)}
+    changes = {"precision": "fast", "mechanism_rate_factor": 10.0}
+    arm_records(replace(work, stages=replace(SMALL, **changes)), "linear", 0)
+    assert recipes == {"plain": ("fast", 10.0), "layers": ("float32", 1.0), "warm": ("fast", 10.0)}
 
 
 def test_copies_are_asked_at_other_lengths_with_inputs_that_fill_the_longest(work, tmp_path):
     stages = replace(SMALL, plain=False, read_at=(4, 8))
     short = replace(work, folder=tmp_path, stages=stages, task_options={"max_tokens": 4})
     dense_records(short, 0)
-    found = arm_records(short, "linformer", 0)
+    records = arm_records(short, "linformer", 0)
     whole = replace(work, stages=replace(SMALL, test_examples=0)).task.test
     filled = [row for row in whole.inputs if len(row) >= 8]
     assert 0 < len(filled) < len(whole)
-    scores = {tokens: _values(found, "length_score", tokens=tokens) for tokens in (4, 8)}
+    scores = {tokens: _values(records, "length_score", tokens=tokens) for tokens in (4, 8)}
     assert scores[4][0] == scores[4][1]  # sliced and interpolated are one where it was trained
     for tokens, task in short.lengths.items():
         assert task.test.lengths == [tokens] * len(filled)
         for cut, row in zip(task.test.inputs, filled, strict=True):
             assert torch.equal(cut[: tokens - 1], row[: tokens - 1])
-    counts = {r.count for r in found if r.name == "length_score"}
+    counts = {r.count for r in records if r.name == "length_score"}
     assert counts == {len(filled)}
-    answers = [r for r in found if r.name == "answers" and r.labels["stage"] == "warm"]
+    answers = [r for r in records if r.name == "answers" and r.labels["stage"] == "warm"]
     assert len(answers) == 5  # those at other lengths are not what pairs are made of
     uniform = [replace(r, labels={**r.labels, "arm": "uniform"}) for r in answers]
     gains = [r for r in paired_records([*answers, *uniform]) if r.name == "gain_over_uniform"]
@@ -214,13 +214,15 @@ def test_projections_are_stretched_from_the_tokens_that_were_trained(work):
     name, longer = other_form(model, 8, 16)
     assert name == "interpolated"
     old, new = (
-        next(v for n, v in each.named_parameters() if n.endswith("value_projection"))
-        for each in (model, longer)
+        next(v for n, v in variant.named_parameters() if n.endswith("value_projection"))
+        for variant in (model, longer)
     )
     places = np.linspace(0, 7, 16)
-    wanted = [np.interp(places, np.arange(8), row) for row in old[..., :8].reshape(-1, 8).detach()]
-    wanted = torch.tensor(np.array(wanted), dtype=old.dtype).reshape(new[..., :16].shape)
-    torch.testing.assert_close(new[..., :16], wanted / 2)
+    expected = [
+        np.interp(places, np.arange(8), row) for row in old[..., :8].reshape(-1, 8).detach()
+    ]
+    expected = torch.tensor(np.array(expected), dtype=old.dtype).reshape(new[..., :16].shape)
+    torch.testing.assert_close(new[..., :16], expected / 2)
     torch.testing.assert_close(new[..., 16:], old[..., 16:])  # of inputs longer still
 
 
@@ -228,7 +230,8 @@ def test_means_of_longer_stretches_are_as_many_slots(work):
     model = work.swapped("linformer, pooled", 0)
     name, longer = other_form(model, 8, 32)
     strides = [
-        {m.stride for m in each.modules() if isinstance(m, Linformer)} for each in (model, longer)
+        {m.stride for m in variant.modules() if isinstance(m, Linformer)}
+        for variant in (model, longer)
     ]
     assert (name, strides) == ("as many slots", [{4}, {16}])
     ids = torch.ones(1, 32, dtype=torch.long)
@@ -243,11 +246,11 @@ def test_what_has_no_projection_by_place_has_no_other_form(work, arm):
 def test_copies_trained_with_labels_alone_meet_noise_and_show_their_weights(work):
     judged = replace(work, judges=(Noise((0.5,)), Neighbours(4)))
     flat, dense = (arm_records(judged, arm, 0) for arm in ("uniform", "softmax"))
-    for found in (flat, dense):
-        assert len(_values(found, "noisy_score", stage="plain", noise=0.5)) == 1
-        assert len(_values(found, "noisy_score")) == 1  # of no other stage
-        [right] = _values(found, "noisy_answers", noise=0.5)
-        assert right == 24 * _values(found, "noisy_score")[0]
+    for records in (flat, dense):
+        assert len(_values(records, "noisy_score", stage="plain", noise=0.5)) == 1
+        assert len(_values(records, "noisy_score")) == 1  # of no other stage
+        [right] = _values(records, "noisy_answers", noise=0.5)
+        assert right == 24 * _values(records, "noisy_score")[0]
     weights = _values(flat, "weight_at_distance", stage="plain")
     assert weights
     assert weights == pytest.approx([1.0] * len(weights), abs=1e-4)
@@ -309,7 +312,7 @@ def test_no_arm_drops_attention_weights(work):
 
 def test_only_the_attention_layers_learn_layer_by_layer(work):
     model = work.swapped(BY_CONTENT, 0)
-    batch = work.task.collate([work.task.train[place] for place in range(8)])
+    batch = work.task.collate([work.task.train[index] for index in range(8)])
     torch.autograd.backward(LayerwiseLoss(teacher_of(work.dense(0)))(model, batch, 0))
     learning = {name for name, value in model.named_parameters() if value.grad is not None}
     assert learning == {n for n, _ in model.named_parameters() if ".attention.self." in n}
@@ -325,12 +328,12 @@ def test_layer_errors_equal_those_written_out(work):
                 value.mul_(1.5)
     batch = {key: value[:5] for key, value in work.batches[0].items()}
     assert not batch["attention_mask"].all()
-    found = [*layer_errors(teacher, model, [batch]).values()]
+    errors = [*layer_errors(teacher, model, [batch]).values()]
     with torch.no_grad():
         hidden = dense(**batch, output_hidden_states=True).hidden_states
-    for index, error in enumerate(found):
-        wanted = _written_out(dense, model, hidden[index], batch["attention_mask"], index)
-        assert error == pytest.approx(wanted, rel=1e-10)
+    for index, error in enumerate(errors):
+        expected = _written_out(dense, model, hidden[index], batch["attention_mask"], index)
+        assert error == pytest.approx(expected, rel=1e-10)
 
 
 @torch.no_grad()
@@ -347,13 +350,13 @@ def _written_out(dense, model, inputs, keep, index):
             )
             mixed = torch.zeros_like(q)
             for head in range(2):
-                for place in range(len(x)):
+                for position in range(len(x)):
                     if soft:
-                        weights = (k[:, head] @ q[place, head] / q.shape[-1] ** 0.5).exp()
+                        weights = (k[:, head] @ q[position, head] / q.shape[-1] ** 0.5).exp()
                     else:
                         one, others = (torch.nn.functional.elu(t) + 1 for t in (q, k))
-                        weights = others[:, head] @ one[place, head]
-                    mixed[place, head] = (weights / weights.sum()) @ v[:, head]
+                        weights = others[:, head] @ one[position, head]
+                    mixed[position, head] = (weights / weights.sum()) @ v[:, head]
             outputs.append(mixed)
         errors += float((outputs[1] - outputs[0]).square().sum())
         sizes += float(outputs[0].square().sum())
@@ -384,21 +387,21 @@ def test_pairs_of_answers_are_told_with_how_sure_they_are():
         for (arm, stage), seeds in arms.items()
         for seed, right in seeds.items()
     ]
-    found = {(r.name, r.labels["arm"]): r for r in paired_records(records)}
-    assert set(found) == {
+    paired = {(r.name, r.labels["arm"]): r for r in paired_records(records)}
+    assert set(paired) == {
         *(("kept_of_dense", "linear"), ("kept_of_dense", "uniform")),
         ("gain_over_uniform", "linear"),
     }
-    kept, gain = found["kept_of_dense", "linear"], found["gain_over_uniform", "linear"]
+    share, gain = paired["kept_of_dense", "linear"], paired["gain_over_uniform", "linear"]
     sums = {arm: sum(sum(right) for right in seeds.values()) for (arm, _), seeds in arms.items()}
-    assert kept.value == pytest.approx(sums["linear"] / sums["dense"])
+    assert share.value == pytest.approx(sums["linear"] / sums["dense"])
     assert gain.value == pytest.approx((sums["linear"] - sums["uniform"]) / 900)
-    for record in (kept, gain):
+    for record in (share, gain):
         low, high = record.interval
         assert low < record.value < high
     assert gain.interval[0] > 0.1
     # pairs: far narrower than what each score alone could tell
-    assert kept.interval[1] - kept.interval[0] < 0.05
+    assert share.interval[1] - share.interval[0] < 0.05
 
 
 def test_seeds_that_differ_widen_what_is_kept():
@@ -412,10 +415,10 @@ def test_seeds_that_differ_widen_what_is_kept():
             for seed, row in enumerate(rows)
         ]
     reach = {}
-    for case, own in records.items():
-        [kept] = paired_records(own)
-        assert kept.labels["over"] == "seeds and examples"
-        low, high = kept.interval
+    for case, case_records in records.items():
+        [record] = paired_records(case_records)
+        assert record.labels["over"] == "seeds and examples"
+        low, high = record.interval
         reach[case] = high - low
     assert reach["apart"] > 3 * reach["alike"]
 
@@ -425,12 +428,12 @@ def test_equal_answers_are_no_gain():
     for count in (18, 36):
         right = [True, False] * (count // 2)
         records = [answers_record(right, {**labels, "arm": arm}) for arm in ("rfa", "uniform")]
-        [found] = paired_records(records)
-        assert (found.name, found.value) == ("gain_over_uniform", 0.0)
+        [record] = paired_records(records)
+        assert (record.name, record.value) == ("gain_over_uniform", 0.0)
         if count < 30:
-            assert found.interval is None  # too few to say how sure
+            assert record.interval is None  # too few to say how sure
         else:
-            assert found.interval == pytest.approx((-unseen(36, 0.95), unseen(36, 0.95)))
+            assert record.interval == pytest.approx((-unseen(36, 0.95), unseen(36, 0.95)))
 
 
 def test_without_a_model_nothing_runs_and_the_page_says_so(tmp_path):
@@ -443,9 +446,12 @@ def test_without_a_model_nothing_runs_and_the_page_says_so(tmp_path):
 
 def test_a_model_that_is_not_there_is_told_before_anything_is_run(tmp_path):
     (tmp_path / "empty").mkdir()
-    for name, told in (("/no/model", "no such folder"), (str(tmp_path / "empty"), "config.json")):
+    for name, message in (
+        ("/no/model", "no such folder"),
+        (str(tmp_path / "empty"), "config.json"),
+    ):
         options = PretrainedOptions(name)
-        with pytest.raises(UsageError, match=told):
+        with pytest.raises(UsageError, match=message):
             pretrained_cells(options, tmp_path, None, seeds=1, thread_count=1, watts_per_core=5.0)
 
 
@@ -456,22 +462,22 @@ def test_missing_data_is_left_out_and_said(model_folder, data, tmp_path, monkeyp
     options = PretrainedOptions(
         model_folder, tasks=("sst2", "imdb", "mnli"), stages=SMALL, stages_of={"mnli": {"arms": []}}
     )
-    found = pretrained_cells(options, tmp_path, data, seeds=2, thread_count=1, watts_per_core=5.0)
-    assert {cell.key.split("/")[1] for cell in found} == {"sst2", "mnli"}
-    told = notes(options, data)
-    assert "imdb was left out: imdb is not in the data folder" in told
-    assert "mnli has no training file: all splits are cut from the matched dev file" in told
+    cells = pretrained_cells(options, tmp_path, data, seeds=2, thread_count=1, watts_per_core=5.0)
+    assert {cell.key.split("/")[1] for cell in cells} == {"sst2", "mnli"}
+    left_out = notes(options, data)
+    assert "imdb was left out: imdb is not in the data folder" in left_out
+    assert "mnli has no training file: all splits are cut from the matched dev file" in left_out
     assert not pretrained_cells(
         options, tmp_path, None, seeds=2, thread_count=1, watts_per_core=5.0
     )
 
 
 def test_amazon_is_its_file_cut_into_splits(model_folder, tmp_path, monkeypatch):
-    place = tmp_path / pretrained.PLACES["amazon"].removesuffix(".gz")
-    place.parent.mkdir()
-    place.write_text(_rows(50, 2).partition("\n")[2])
-    packed = place.with_name(f"{place.name}.gz")
-    packed.write_bytes(gzip.compress(place.read_bytes()))
+    path = tmp_path / pretrained.PLACES["amazon"].removesuffix(".gz")
+    path.parent.mkdir()
+    path.write_text(_rows(50, 2).partition("\n")[2])
+    packed = path.with_name(f"{path.name}.gz")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
     monkeypatch.setenv("SPARING_DATA", str(tmp_path))
     task = SwappedWork("amazon", model_folder, SMALL, tmp_path / "run").task
     assert (task.name, task.classes) == ("amazon", 2)
@@ -483,13 +489,13 @@ def test_amazon_is_its_file_cut_into_splits(model_folder, tmp_path, monkeypatch)
 
 
 def test_mnli_without_a_training_file_is_cut_from_its_dev_file(model_folder, tmp_path):
-    place = tmp_path / "glue" / "MNLI"
-    place.mkdir(parents=True)
+    folder = tmp_path / "glue" / "MNLI"
+    folder.mkdir(parents=True)
     kinds = ["entailment", "neutral", "contradiction"]
     rows = [f"{n}\tthe film {n // 2}\tgood {n}\t{kinds[n % 3]}" for n in range(60)]
     text = "\n".join(["index\tsentence1\tsentence2\tgold_label", *rows]) + "\n"
     for name in ("dev_matched_1k.tsv", "dev_mismatched_1k.tsv"):
-        (place / name).write_text(text)
+        (folder / name).write_text(text)
     task = SwappedWork("mnli", model_folder, SMALL, tmp_path / "run", {}, tmp_path).task
     assert (len(task.train), len(task.validation), len(task.test)) == (30, 6, 24)
 

@@ -109,17 +109,17 @@ def test_times_are_paired_with_dense_attention(ended):
 
 
 def test_goals_stand_in_the_order_of_the_claims(ended):
-    asked = claims.claims_of(SMALL.questions)
-    assert len(ended.goals) == len(asked)
-    assert ended.config["claims"] == [claim.kind for claim in asked]
+    expected = claims.claims_of(SMALL.questions)
+    assert len(ended.goals) == len(expected)
+    assert ended.config["claims"] == [claim.kind for claim in expected]
     decided = [goal.met for goal in ended.goals if "decide" in goal.name]
     assert set(decided) == {"undecided"}  # listops on 32 examples tells nothing
 
 
 def test_what_was_right_is_kept_and_expressions_have_no_noise(ended):
-    kept = by(ended.records, "answers", task="listops")
+    answers = by(ended.records, "answers", task="listops")
     scores = by(ended.records, "score", task="listops")
-    assert [r.value / r.count for r in kept] == pytest.approx([r.value for r in scores])
+    assert [r.value / r.count for r in answers] == pytest.approx([r.value for r in scores])
     assert not by(ended.records, "noisy_score")
     assert not by(ended.records, "mean_answers")
 
@@ -152,8 +152,8 @@ def test_a_finished_run_trains_nothing_again(ended, monkeypatch):
 
 def test_a_guess_counts_what_is_judged(tmp_path, monkeypatch):
     def guess(**changes):
-        own = replace(SMALL, questions=("arena",), arena=replace(SMALL.arena, **changes))
-        return find_study("kerformer").plan(own, tmp_path).minutes_left
+        options = replace(SMALL, questions=("arena",), arena=replace(SMALL.arena, **changes))
+        return find_study("kerformer").plan(options, tmp_path).minutes_left
 
     monkeypatch.delenv("SPARING_DATA", raising=False)
     assert guess(test_examples=40) > guess(test_examples=4)
@@ -161,15 +161,15 @@ def test_a_guess_counts_what_is_judged(tmp_path, monkeypatch):
 
 def test_what_does_not_fit_is_predicted_and_not_run(tmp_path):
     alone = replace(SMALL, questions=("cores",))
-    found = find_study("kerformer").run(alone, tmp_path / "run", cells="cores/*/200*")
+    result = find_study("kerformer").run(alone, tmp_path / "run", cells="cores/*/200*")
     # without anything that is trained there is a page all the same, of what was asked alone
     page = write_report(tmp_path / "run")["md"].read_text(encoding="utf-8")
     assert "## One head alone" in page
     assert "## Learning images" not in page
-    gone = by(found.records, "not_run")
+    gone = by(result.records, "not_run")
     assert {r.labels["arm"] for r in gone} >= {"softmax", "linear", "eager"}
     assert all(r.obtained == "modelled" and r.value > 0 for r in gone)
-    assert by(found.records, "latency_ms") == by(found.records, "peak_bytes") == []
+    assert by(result.records, "latency_ms") == by(result.records, "peak_bytes") == []
     sweep = core_sweep(CoreOptions(), 1)
     assert sweep.forecast(core_point("eager", 100_000)).bytes > 100_000**2 * 4
     assert sweep.forecast(core_point("linear", 100_000)).bytes < 2**28
@@ -214,8 +214,8 @@ def test_a_step_of_training_changes_weights_and_one_in_use_does_not(monkeypatch)
 def test_implied_weights_of_dense_attention_are_its_own():
     made = mechanism("softmax", Heads(2, 4)).double().eval()
     q, k, v = torch.randn(3, 1, 2, 10, 4, generator=torch.Generator().manual_seed(0)).double()
-    found = judges._weights(made, {"q": q, "k": k, "v": v}, Mask())
-    torch.testing.assert_close(found, (q @ k.transpose(-1, -2) / 2).softmax(-1)[0])
+    weights = judges._weights(made, {"q": q, "k": k, "v": v}, Mask())
+    torch.testing.assert_close(weights, (q @ k.transpose(-1, -2) / 2).softmax(-1)[0])
 
 
 def test_weights_by_distance_count_every_pair_once():
@@ -246,9 +246,9 @@ def test_a_trained_arm_shows_its_weights_and_uniform_is_flat(ended):
 @pytest.mark.parametrize("share", [0.2, 0.7])
 def test_noise_replaces_its_share_and_leaves_class_tokens(share):
     task = load_task("listops", **{**LISTOPS, "test_examples": 200})
-    found = judges.noisy(task, share)
+    noised = judges.noisy(task, share)
     changed = total = 0
-    for old, new in zip(task.test.inputs, found.test.inputs, strict=True):
+    for old, new in zip(task.test.inputs, noised.test.inputs, strict=True):
         assert new[0] == old[0]
         assert new.min() >= 1
         changed, total = changed + int((old != new).sum()), total + len(old) - 1
@@ -256,7 +256,7 @@ def test_noise_replaces_its_share_and_leaves_class_tokens(share):
     assert changed / total == pytest.approx(share * kept_by_chance, abs=0.03)
     assert all(
         torch.equal(a, b)
-        for a, b in zip(found.test.inputs, judges.noisy(task, share).test.inputs, strict=True)
+        for a, b in zip(noised.test.inputs, judges.noisy(task, share).test.inputs, strict=True)
     )
 
 
@@ -269,13 +269,13 @@ def test_arms_have_options_that_their_mechanisms_take():
 
 
 def test_printed_averages_are_computed_anew():
-    found = {
+    averages = {
         (arm, printed): real
         for arm, printed, real in ker_published.averages(ker_published.PRINTED["downstream"])
     }
-    assert found["dct", 80.19] == pytest.approx(82.346)
-    assert found["kerformer", 83.39] == pytest.approx(83.39)
-    assert not any(math.isnan(real) for real in found.values())
+    assert averages["dct", 80.19] == pytest.approx(82.346)
+    assert averages["kerformer", 83.39] == pytest.approx(83.39)
+    assert not any(math.isnan(real) for real in averages.values())
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_options_refuse(given, message):
         (CoreOptions, {"arms": ("linear",)}, "must hold softmax"),
         (CoreOptions, {"lengths": (8,)}, "at least 16"),
         (SpeedOptions, {"lengths": (8,)}, "at least 16"),
-        (SpeedOptions, {"rounds": 0}, "speed.rounds must be at least 1, got 0"),
+        (SpeedOptions, {"rounds": 0}, "speed.rounds must be at least 1; got 0"),
         (SpeedOptions, {"longest": -1}, "speed.longest must be at least 0"),
         (CoreOptions, {"most_seconds": -1.0}, "cores.most_seconds must be at least 0"),
         (CoreOptions, {"ranges": (0.0,)}, "cores.ranges must be above 0"),
@@ -317,8 +317,8 @@ def test_parts_refuse(kind, given, message):
 
 
 def test_one_task_of_two_questions_is_told_twice(tmp_path):
-    own = TaskOptions(tasks=("digits",))
-    work = LongWork("vision", "digits", load_task("digits"), "vit", tmp_path, own)
+    task_options = TaskOptions(tasks=("digits",))
+    work = LongWork("vision", "digits", load_task("digits"), "vit", tmp_path, task_options)
     named = kerformer._named([work, replace(work, question="arena"), replace(work, name="mnist")])
     assert [*named] == ["vision/digits", "arena/digits", "mnist"]
 

@@ -1,4 +1,4 @@
-"""A pretrained encoder, swapped and distilled at home, is asked of other domains."""
+"""A pretrained encoder, swapped and distilled on one task, is evaluated on other domains."""
 
 from __future__ import annotations
 
@@ -22,28 +22,30 @@ HOME = swapped_name("imdb")
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory):
     folder = tmp_path_factory.mktemp("elsewhere")
-    for place, file, lines in (
+    for directory, file, lines in (
         ("sent-conv", "custrev.all", [f"{n % 2} the phone was good" for n in range(10)]),
         ("amazon", "amazon_cells_labelled.txt", [f"bad and long\t{n % 2}" for n in range(6)]),
     ):
-        (folder / place).mkdir()
-        (folder / place / file).write_text("\n".join(lines) + "\n", encoding="latin-1")
+        (folder / directory).mkdir()
+        (folder / directory / file).write_text("\n".join(lines) + "\n", encoding="latin-1")
     return folder
 
 
 def test_a_copy_is_asked_when_it_has_imitated_to_the_end(work, elsewhere):  # noqa: F811
-    asked = by_domain(Options(shift_examples=8), elsewhere, swapped=True)
-    own = replace(work, last_judges=(asked,))
-    found = [r for r in arm_records(own, "uniform", 0) if r.labels.get("question") == "shift"]
+    domain_judge = by_domain(Options(shift_examples=8), elsewhere, swapped=True)
+    judged_work = replace(work, last_judges=(domain_judge,))
+    records = [
+        r for r in arm_records(judged_work, "uniform", 0) if r.labels.get("question") == "shift"
+    ]
     here = {"question": "shift", "task": "sst2, swapped", "arm": "uniform", "seed": 0}
-    assert all(here.items() <= r.labels.items() and "stage" not in r.labels for r in found)
-    [home] = [r for r in found if r.name == "score"]
+    assert all(here.items() <= r.labels.items() and "stage" not in r.labels for r in records)
+    [home] = [r for r in records if r.name == "score"]
     assert (home.count, home.labels) == (24, here)
-    scores = {r.labels["domain"]: r for r in found if r.name == "domain_score"}
+    scores = {r.labels["domain"]: r for r in records if r.name == "domain_score"}
     assert {name: r.count for name, r in scores.items()} == {"products": 8, "Amazon": 6, ALL: 6}
-    drops = {r.labels["domain"]: r.value for r in found if r.name == "domain_drop"}
+    drops = {r.labels["domain"]: r.value for r in records if r.name == "domain_drop"}
     assert drops["products"] == pytest.approx(home.value - scores["products"].value)
-    assert not [r for r in dense_records(own, 0) if r.labels.get("question") == "shift"]
+    assert not [r for r in dense_records(judged_work, 0) if r.labels.get("question") == "shift"]
 
 
 def test_domains_that_are_missing_are_told_without_a_training_from_nothing(elsewhere, tmp_path):
@@ -84,11 +86,11 @@ def test_what_a_domain_costs_is_asked_of_who_had_it(at_home, elsewhere_lost, met
                 Record("domain_chance", 0.5, "share", "measured", there, count=1000),
             ]
     options = Options(pretrained="encoder")
-    found = [*records, *analysis.analyse(records, {})]
+    analysed = [*records, *analysis.analyse(records, {})]
     name = "imdb, linear in the pretrained encoder: what it loses in other domains"
-    goals = {g.name: g.met for g in judge(options, [], found)}
+    goals = {g.name: g.met for g in judge(options, [], analysed)}
     assert goals[f"{name} less what softmax loses"] == met
-    [told] = [r for r in found if r.name == "decides"]
-    assert told.labels["chance"] == 0.5
+    [decision] = [r for r in analysed if r.name == "decides"]
+    assert decision.labels["chance"] == 0.5
     without = replace(options, questions=("swapped",))
-    assert not [g for g in judge(without, [], found) if "domains" in g.name]
+    assert not [g for g in judge(without, [], analysed) if "domains" in g.name]

@@ -86,18 +86,18 @@ def work(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
-    found = {}
+    by_cell = {}
     for cell in cells_of(tmp_path_factory.mktemp("cells")):
-        found[cell.key] = cell.work()
-    return found
+        by_cell[cell.key] = cell.work()
+    return by_cell
 
 
 def values(records, name, **labels):
     return [
-        each.value
+        record.value
         for cell in records.values()
-        for each in cell
-        if each.name == name and labels.items() <= each.labels.items()
+        for record in cell
+        if record.name == name and labels.items() <= record.labels.items()
     ]
 
 
@@ -110,8 +110,8 @@ def test_every_question_is_answered_for_every_arm_and_seed(records):
         assert len(values(records, "perplexity", question="causal", arm=arm, seed=0)) == 1
     for start in ("scratch", "pretrained"):
         assert len(values(records, "score", task="agreement", start=start)) == 2
-    for place in ("encoder", "encoder and cross"):
-        labels = {"question": "translation", "place": place, "arm": "linformer, k = 4"}
+    for position in ("encoder", "encoder and cross"):
+        labels = {"question": "translation", "place": position, "arm": "linformer, k = 4"}
         assert len(values(records, "score", **labels)) == 1
         assert len(values(records, "token_accuracy", **labels)) == 1
     trained = values(records, "train_time_s")
@@ -121,23 +121,23 @@ def test_every_question_is_answered_for_every_arm_and_seed(records):
 
 
 def test_what_cannot_be_is_refused_and_recorded_with_its_reason(records):
-    told = {
-        (each.labels["question"], each.labels["arm"]): each.labels["why"]
+    reasons = {
+        (record.labels["question"], record.labels["arm"]): record.labels["why"]
         for cell in records.values()
-        for each in cell
-        if each.name == "refused"
+        for record in cell
+        if record.name == "refused"
     }
-    assert set(told) == {("causal", "linformer"), ("causal", "dct"), ("translation", "nystrom")}
-    assert "linformer cannot be" in told["causal", "linformer"]
-    assert "still to write" in told["translation", "nystrom"]
+    assert set(reasons) == {("causal", "linformer"), ("causal", "dct"), ("translation", "nystrom")}
+    assert "linformer cannot be" in reasons["causal", "linformer"]
+    assert "still to write" in reasons["translation", "nystrom"]
 
 
 def test_differences_from_dense_attention_pair_by_seed(records):
-    found = analyse([each for cell in records.values() for each in cell], {})
+    analysed = analyse([record for cell in records.values() for record in cell], {})
     gaps = {
-        (each.labels["question"], each.labels["arm"])
-        for each in found
-        if each.name == "perplexity_difference" and each.labels["less"] == "softmax"
+        (record.labels["question"], record.labels["arm"])
+        for record in analysed
+        if record.name == "perplexity_difference" and record.labels["less"] == "softmax"
     }
     assert gaps == {
         ("masked", "linformer, k = 4"),
@@ -145,13 +145,13 @@ def test_differences_from_dense_attention_pair_by_seed(records):
         ("causal", "linear"),
     }
     held = {
-        each.labels["place"]
-        for each in found
-        if each.name == "score_difference" and each.labels["question"] == "translation"
+        record.labels["place"]
+        for record in analysed
+        if record.name == "score_difference" and record.labels["question"] == "translation"
     }
     assert held == {"encoder", "encoder and cross"}
-    gains = [each for each in found if each.name == "pretraining_gain_difference"]
-    assert [each.labels["arm"] for each in gains] == ["linformer, k = 4"]
+    gains = [record for record in analysed if record.name == "pretraining_gain_difference"]
+    assert [record.labels["arm"] for record in gains] == ["linformer, k = 4"]
 
 
 def test_a_gain_is_the_difference_of_its_two_scores(records):
@@ -182,10 +182,10 @@ def test_budgets_are_whole(tmp_path):
 def test_the_grammar_gives_the_same_texts_and_wrong_sentences_differ_in_the_verb():
     assert next(documents("train")) == next(documents("train"))
     assert next(documents("train")) != next(documents("test"))
-    for each in islice(sentences("x"), 50):
-        right, wrong = each.text.split(), each.wrong.split()
-        assert [n for n in range(len(right)) if right[n] != wrong[n]] == [each.verb]
-        assert {right[each.verb][-2:], wrong[each.verb][-2:]} == {"et", "en"}
+    for sentence in islice(sentences("x"), 50):
+        right, wrong = sentence.text.split(), sentence.wrong.split()
+        assert [n for n in range(len(right)) if right[n] != wrong[n]] == [sentence.verb]
+        assert {right[sentence.verb][-2:], wrong[sentence.verb][-2:]} == {"et", "en"}
 
 
 def test_blocks_hold_the_stream_in_order(work):
@@ -216,7 +216,7 @@ def test_what_is_no_corpus_is_refused_before_anything_runs(tmp_path):
     run = {"seeds": 1, "thread_count": 1, "watts_per_core": 5.0}
     with pytest.raises(UsageError, match="no corpus 'reveiws': give reviews, grammar"):
         language.language_cells(replace(SMALL, corpus="reveiws"), tmp_path, None, **run)
-    with pytest.raises(UsageError, match="vocabulary must be at least 258, got 100"):
+    with pytest.raises(UsageError, match="vocabulary must be at least 258; got 100"):
         replace(SMALL, vocabulary=100)
 
 
@@ -240,15 +240,15 @@ def test_auto_takes_reviews_where_there_are_some(tmp_path, monkeypatch):
     monkeypatch.delenv("SPARING_DATA", raising=False)
     assert corpus_of("auto", None) == "grammar"
     assert corpus_of("auto", tmp_path) == "grammar"
-    told = " ".join(language.notes(replace(SMALL, corpus="auto"), None))
-    assert "Film reviews are left out" in told
-    assert "linformer cannot be causal" in told
-    place = tmp_path / "imdb" / "aclImdb"
+    notes = " ".join(language.notes(replace(SMALL, corpus="auto"), None))
+    assert "Film reviews are left out" in notes
+    assert "linformer cannot be causal" in notes
+    reviews_dir = tmp_path / "imdb" / "aclImdb"
     for split, side in (("train", "pos"), ("train", "neg"), ("test", "pos"), ("test", "neg")):
-        (place / split / side).mkdir(parents=True)
+        (reviews_dir / split / side).mkdir(parents=True)
         for number in range(12):
             text = f"A {side} film<br />number {number} !"
-            (place / split / side / f"{number}_5.txt").write_text(text)
+            (reviews_dir / split / side / f"{number}_5.txt").write_text(text)
     assert corpus_of("auto", tmp_path) == "reviews"
     corpus = load_corpus("auto", tmp_path, vocabulary=300, train_tokens=500, held_out_tokens=100)
     assert "film" in corpus.words.numbers
@@ -307,29 +307,29 @@ def test_perplexity_is_that_of_a_slow_loop(work, arm):
     model = masking.build_masked(work, task, arm, 0).double().eval()
     ids = task.test.inputs[:6]
     few = replace(task, test=task.test.subset(range(6)))
-    found = masking.MaskedWords(work.corpus.mask_id, 0).judge(model, few, "test")
+    judged = masking.MaskedWords(work.corpus.mask_id, 0).judge(model, few, "test")
     shown, hidden = masking.masked(ids, work.corpus.mask_id, "test")
     total, count = 0.0, 0
     for row in range(6):
         scores = model(input_ids=shown[row : row + 1]).logits[0]
-        for place in hidden[row].nonzero().flatten().tolist():
-            whole = sum(math.exp(score) for score in scores[place].tolist())
-            total -= math.log(math.exp(scores[place, ids[row, place]].item()) / whole)
+        for position in hidden[row].nonzero().flatten().tolist():
+            whole = sum(math.exp(score) for score in scores[position].tolist())
+            total -= math.log(math.exp(scores[position, ids[row, position]].item()) / whole)
             count += 1
-    assert found.count == count
-    assert found.loss == pytest.approx(total / count, rel=1e-5)
-    told = losses.text_records(found, {})
-    assert told[0].value == pytest.approx(math.exp(total / count), rel=1e-4)
+    assert judged.count == count
+    assert judged.loss == pytest.approx(total / count, rel=1e-5)
+    records = losses.text_records(judged, {})
+    assert records[0].value == pytest.approx(math.exp(total / count), rel=1e-4)
 
 
 def test_the_training_loss_is_that_of_transformers(work):
     task = work.blocks_task(16)
-    batch = task.collate([task.train[place] for place in range(8)])
+    batch = task.collate([task.train[index] for index in range(8)])
     model = masking.build_masked(work, task, "softmax", 0).double().eval()
-    found = masking.MaskedWords(work.corpus.mask_id, 3)(model, batch, 5)
+    loss = masking.MaskedWords(work.corpus.mask_id, 3)(model, batch, 5)
     shown, hidden = masking.masked(batch["input_ids"], work.corpus.mask_id, "3:5")
     labels = batch["input_ids"].where(hidden, -100)
-    torch.testing.assert_close(found.double(), model(input_ids=shown, labels=labels).loss)
+    torch.testing.assert_close(loss.double(), model(input_ids=shown, labels=labels).loss)
     decoder = causal.build_decoder(work, task, "softmax", 0).double().eval()
     ids = batch["input_ids"]
     theirs = decoder(input_ids=ids, labels=ids).loss
@@ -338,9 +338,9 @@ def test_the_training_loss_is_that_of_transformers(work):
 
 def test_guessing_by_frequency_has_the_perplexity_of_the_frequencies():
     chances = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64)
-    found = losses.by_frequency(chances, torch.tensor([0, 1, 0, 2]))
-    assert math.exp(found.loss) == pytest.approx(2**1.5)
-    assert found.right == [True, False, True, False]
+    guess = losses.by_frequency(chances, torch.tensor([0, 1, 0, 2]))
+    assert math.exp(guess.loss) == pytest.approx(2**1.5)
+    assert guess.right == [True, False, True, False]
 
 
 def test_an_interrupted_pretraining_ends_with_the_same_bits(work, tmp_path, monkeypatch):
@@ -381,23 +381,23 @@ def test_training_beats_the_frequencies(tmp_path):
     model, objective = causal.build_decoder(work, task, "softmax", 0), causal.NextWords()
     recipe = Recipe(epochs=3, batch_size=16, learning_rate=1e-2)
     train(model, task, recipe, output_dir=tmp_path / "run", objective=objective)
-    found = objective.judge(model, task, "test")
-    wanted = work.corpus.blocks("test", 16)[:, 1:].flatten()
-    assert found.loss < losses.by_frequency(work.corpus.frequencies(), wanted).loss - 0.3
+    judged = objective.judge(model, task, "test")
+    targets = work.corpus.blocks("test", 16)[:, 1:].flatten()
+    assert judged.loss < losses.by_frequency(work.corpus.frequencies(), targets).loss - 0.3
 
 
 def test_the_rate_that_validates_best_with_the_first_seed_is_that_of_all(tmp_path):
     schedule = Schedule(1, (5e-3, 1e-6))
     options = replace(SMALL, causal=replace(SMALL.causal, schedule=schedule, arms=("linear",)))
     cells = cells_of(tmp_path, replace(options, questions=("causal",)), seeds=2)
-    found = {cell.key: cell.work() for cell in cells if cell.key.endswith("1/linear")}
-    rates = values(found, "learning_rate")
+    records = {cell.key: cell.work() for cell in cells if cell.key.endswith("1/linear")}
+    rates = values(records, "learning_rate")
     assert rates == [5e-3]
-    places = {place.parent.name for place in tmp_path.rglob("result.json")}
+    places = {path.parent.name for path in tmp_path.rglob("result.json")}
     assert places == {"0-0.005", "0-1e-06", "1-0.005"}
     losses = {
-        place.parent.name: json.loads(place.read_text())["validation_loss"]
-        for place in tmp_path.rglob("result.json")
+        path.parent.name: json.loads(path.read_text())["validation_loss"]
+        for path in tmp_path.rglob("result.json")
     }
     assert losses["0-0.005"] < losses["0-1e-06"]
 
@@ -407,10 +407,10 @@ def test_a_rate_that_diverges_is_not_chosen_and_not_tried_again(tmp_path):
         schedule = Schedule(1, rates)
         options = replace(SMALL, causal=replace(SMALL.causal, schedule=schedule, arms=("linear",)))
         cells = cells_of(tmp_path / str(len(rates)), replace(options, questions=("causal",)), 2)
-        return [each for each in cells if each.key.endswith("1/linear")][-1]
+        return [candidate for candidate in cells if candidate.key.endswith("1/linear")][-1]
 
-    found = cell((1e30, 5e-3)).work()
-    assert [r.value for r in found if r.name == "learning_rate"] == [5e-3]
+    records = cell((1e30, 5e-3)).work()
+    assert [r.value for r in records if r.name == "learning_rate"] == [5e-3]
     [noted] = tmp_path.rglob("diverged.json")
     assert noted.parent.name == "0-1e+30"
     assert "is not finite in" in json.loads(noted.read_text())["reason"]
@@ -432,7 +432,7 @@ def test_a_classifier_takes_the_whole_pretrained_encoder(work, arm):
     model = transfer.build_model("bert", shared.task, seed=1)
     put_in(model, arm, 16, 1)
     transfer.take_over(model, teacher)
-    batch = shared.task.collate([shared.task.train[place] for place in range(4)])
+    batch = shared.task.collate([shared.task.train[index] for index in range(4)])
     given = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
     ours = model.eval().bert(**given).last_hidden_state
     theirs = teacher.eval().bert(**given).last_hidden_state
@@ -508,12 +508,12 @@ def test_more_sentences_than_there_are_cannot_be_had(monkeypatch):
 def test_no_sentence_is_in_two_splits():
     made = translation.Pairs(SMALL.translation)
     seen = [{pair.source for pair in split} for split in made.splits.values()]
-    assert [len(each) for each in seen] == [20, 20, 100]
+    assert [len(split) for split in seen] == [20, 20, 100]
     assert len(set.union(*seen)) == 140
     pair = made.splits["train"][3]
     example = made.task.train[3]
-    wanted = translation._to_end(made.targets[example["labels"]].tolist())
-    assert wanted == translation._ids(pair.target).tolist()
+    expected = translation._to_end(made.targets[example["labels"]].tolist())
+    assert expected == translation._ids(pair.target).tolist()
     assert example["input_ids"].tolist() == translation._ids(pair.source).tolist()
 
 
@@ -521,7 +521,7 @@ def test_no_sentence_is_in_two_splits():
 def test_a_translator_writes_the_same_with_and_without_a_cache(arm):
     made = translation.Pairs(SMALL.translation)
     model = translation.build_translator(SMALL.translation, arm, translation.CROSS, 0).eval()
-    batch = made.task.collate([made.task.test[place] for place in range(6)])
+    batch = made.task.collate([made.task.test[index] for index in range(6)])
     given = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
     both = [
         model.generate(**given, max_new_tokens=9, do_sample=False, use_cache=cache)
@@ -534,7 +534,7 @@ def test_a_translator_writes_the_same_with_and_without_a_cache(arm):
 def test_as_many_words_as_in_the_source_change_nothing(arm):
     made = translation.Pairs(SMALL.translation)
     model = translation.build_translator(SMALL.translation, arm, translation.CROSS, 0).eval()
-    batch = made.task.collate([made.task.test[place] for place in range(8)])
+    batch = made.task.collate([made.task.test[index] for index in range(8)])
     given = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
     assert not bool(batch["attention_mask"].all())
     tokens = batch["input_ids"].shape[1]
@@ -548,8 +548,8 @@ def test_as_many_words_as_in_the_source_change_nothing(arm):
 
 
 def test_mechanisms_stand_where_they_were_asked_for():
-    for place, count in (("encoder", 1), (translation.CROSS, 2)):
-        model = translation.build_translator(SMALL.translation, "linear", place, 0)
+    for position, count in (("encoder", 1), (translation.CROSS, 2)):
+        model = translation.build_translator(SMALL.translation, "linear", position, 0)
         held = [name for name, module in model.named_modules() if "sparing" in module._modules]
         assert len(held) == count
         assert not any("decoder" in name and "self_attn" in name for name in held)
@@ -558,13 +558,15 @@ def test_mechanisms_stand_where_they_were_asked_for():
 def test_swapped_softmax_translates_as_transformers_does():
     options = SMALL.translation
     made = translation.Pairs(options)
-    own = translation.build_translator(options, "softmax", translation.CROSS, 0).double().eval()
+    original = (
+        translation.build_translator(options, "softmax", translation.CROSS, 0).double().eval()
+    )
     swapped = translation.build_translator(options, "eager", translation.CROSS, 0).double().eval()
-    batch = made.task.collate([made.task.test[place] for place in range(6)])
+    batch = made.task.collate([made.task.test[index] for index in range(6)])
     given = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
     labels = made.targets[batch["labels"]]
     with torch.no_grad():
-        ours, theirs = (model(**given, labels=labels).logits for model in (swapped, own))
+        ours, theirs = (model(**given, labels=labels).logits for model in (swapped, original))
     torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=0)
 
 
@@ -628,22 +630,22 @@ def test_texts_are_told_apart_by_the_names_and_sizes_of_their_files(tmp_path):
 
 
 def test_the_files_of_reviews_and_sentences_are_told(tmp_path):
-    for place in ("imdb/aclImdb/train/pos/0_9.txt", "glue/SST-2/train.tsv", "glue/SST-2/dev.tsv"):
-        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / place).write_text("text")
-    found = language.digests(replace(SMALL, corpus="auto"), tmp_path)
-    assert list(found) == ["the corpus reviews", "the sentences of sst2"]
+    for file in ("imdb/aclImdb/train/pos/0_9.txt", "glue/SST-2/train.tsv", "glue/SST-2/dev.tsv"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text("text")
+    digests = language.digests(replace(SMALL, corpus="auto"), tmp_path)
+    assert list(digests) == ["the corpus reviews", "the sentences of sst2"]
     (tmp_path / "glue/SST-2/dev.tsv").write_text("other text")
     again = language.digests(replace(SMALL, corpus="auto"), tmp_path)
-    assert [name for name in found if found[name] != again[name]] == ["the sentences of sst2"]
+    assert [name for name in digests if digests[name] != again[name]] == ["the sentences of sst2"]
     assert language.digests(replace(SMALL, questions=("masked",)), tmp_path) == {}
 
 
 def test_a_run_keeps_what_its_texts_are(tmp_path):
     text = tmp_path / "texts.txt"
     text.write_text("one\n\ntwo\n\nthree\n")
-    wanted = linformer.Options(questions=("language",), language=replace(SMALL, corpus=str(text)))
-    ended = find_study("linformer").run(wanted, tmp_path / "run", minutes=0.0)
+    options = linformer.Options(questions=("language",), language=replace(SMALL, corpus=str(text)))
+    ended = find_study("linformer").run(options, tmp_path / "run", minutes=0.0)
     assert ended.config["data"]["the corpus texts"]
 
 
@@ -652,5 +654,5 @@ def test_every_layer_of_a_translator_draws_its_own_projections():
     model = translation.build_translator(SMALL.translation, arm, translation.CROSS, 0)
     drawn = [v.flatten() for n, v in model.named_parameters() if n.endswith("key_projection")]
     assert len(drawn) == 2 * SMALL.translation.layers
-    for place, one in enumerate(drawn):
-        assert not any(torch.equal(one, other) for other in drawn[place + 1 :])
+    for layer, one in enumerate(drawn):
+        assert not any(torch.equal(one, other) for other in drawn[layer + 1 :])

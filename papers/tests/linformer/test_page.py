@@ -40,8 +40,8 @@ HERE = {"question": "longer", "task": "listops"}
 
 
 def seeds(name, value, interval=None, count=3, **labels):
-    own = {**HERE, "over": "seeds", **labels}
-    return Record(name, value, "share", "measured", own, interval, count)
+    seed_labels = {**HERE, "over": "seeds", **labels}
+    return Record(name, value, "share", "measured", seed_labels, interval, count)
 
 
 def trained(interval, *, decided=True, count=3, beyond=0.4, drop=(0.05, 0.2)):
@@ -49,133 +49,149 @@ def trained(interval, *, decided=True, count=3, beyond=0.4, drop=(0.05, 0.2)):
 
     Length costs Linformer so much more than softmax as ``drop`` says.
     """
-    found = [
+    records = [
         Record("decides", float(decided), "", "measured", {**HERE, "why": "because"}, count=count),
     ]
     for arm in ("softmax", "linformer", "uniform"):
-        found.append(Record("score", 0.4, "share", "measured", {**HERE, "arm": arm, "seed": 0}))
-        found.append(seeds("mean_score", 0.4, (0.38, 0.42), count, arm=arm))
-    found.append(
+        records.append(Record("score", 0.4, "share", "measured", {**HERE, "arm": arm, "seed": 0}))
+        records.append(seeds("mean_score", 0.4, (0.38, 0.42), count, arm=arm))
+    records.append(
         seeds("score_difference", 0.0, (-0.01, 0.01), count, arm="linformer", less="softmax")
     )
     for arm in ("softmax", "linformer, sliced", "linformer, interpolated"):
         for factor in (1, 8):
-            own = {"arm": arm, "factor": factor}
-            labels = {**HERE, **own, "seed": 0}
-            found.append(Record("length_score", 0.4, "share", "measured", labels))
-            found.append(Record("length_chance", 0.15, "share", "measured", labels))
+            arm_labels = {"arm": arm, "factor": factor}
+            labels = {**HERE, **arm_labels, "seed": 0}
+            records.append(Record("length_score", 0.4, "share", "measured", labels))
+            records.append(Record("length_chance", 0.15, "share", "measured", labels))
             mean = 0.4 if factor == 1 else beyond
-            found.append(seeds("mean_length_score", mean, (mean - 0.05, mean + 0.05), count, **own))
-            found.append(seeds("mean_length_chance", 0.15, (0.15, 0.15), count, **own))
+            records.append(
+                seeds("mean_length_score", mean, (mean - 0.05, mean + 0.05), count, **arm_labels)
+            )
+            records.append(seeds("mean_length_chance", 0.15, (0.15, 0.15), count, **arm_labels))
     gap = {"arm": "linformer, sliced", "factor": 8, "less": "softmax"}
-    found.append(seeds("length_score_difference", sum(interval) / 2, interval, count, **gap))
-    found.append(seeds("length_drop_difference", sum(drop) / 2, drop, count, **gap))
+    records.append(seeds("length_score_difference", sum(interval) / 2, interval, count, **gap))
+    records.append(seeds("length_drop_difference", sum(drop) / 2, drop, count, **gap))
     above = {"arm": "softmax", "factor": 8, "less": "uniform"}
-    found.append(seeds("length_score_difference", 0.1, (0.05, 0.15), count, **above))
-    return found
+    records.append(seeds("length_score_difference", 0.1, (0.05, 0.15), count, **above))
+    return records
 
 
 def swapped():
     """A pretrained encoder at two lengths: softmax, and linear attention 20 points below."""
-    place = {"question": "pretrained", "task": "imdb", "stage": "warm"}
-    found = []
+    task_labels = {"question": "pretrained", "task": "imdb", "stage": "warm"}
+    records = []
     arms = (("softmax", 0.8), ("linear", 0.6), ("linformer, pooled, as many slots", 0.7))
     for arm, value in arms:
         for tokens in (128, 512):
-            own = {**place, "arm": arm, "tokens": tokens}
-            found.append(Record("length_score", value, "share", "measured", {**own, "seed": 0}))
-            found.append(seeds("mean_length_score", value, (value - 0.01, value + 0.01), **own))
+            arm_labels = {**task_labels, "arm": arm, "tokens": tokens}
+            records.append(
+                Record("length_score", value, "share", "measured", {**arm_labels, "seed": 0})
+            )
+            records.append(
+                seeds("mean_length_score", value, (value - 0.01, value + 0.01), **arm_labels)
+            )
             if arm == "linear":
-                gap = {**own, "less": "softmax"}
-                found.append(seeds("length_score_difference", -0.2, (-0.25, -0.15), **gap))
+                gap = {**arm_labels, "less": "softmax"}
+                records.append(seeds("length_score_difference", -0.2, (-0.25, -0.15), **gap))
         # how far a copy's answers are from the dense model's, not an error of attention alone
-        found.append(seeds("mean_output_error", 0.3, (0.2, 0.4), **place, arm=arm))
-    return found
+        records.append(seeds("mean_output_error", 0.3, (0.2, 0.4), **task_labels, arm=arm))
+    return records
 
 
 def matrices():
-    found = []
-    place = {"source": "listops", "over": "heads"}
+    records = []
+    source_labels = {"source": "listops", "over": "heads"}
     for tokens, rank in ((32, 8.0), (64, 12.0), (128, 20.0)):
-        own = {**place, "tokens": tokens, "beyond": tokens > 64}
+        length_labels = {**source_labels, "tokens": tokens, "beyond": tokens > 64}
         ends = (rank - 1, rank + 1)
-        found += [
-            Record(f"mean_{name}", rank, "", "measured", own, ends)
+        records += [
+            Record(f"mean_{name}", rank, "", "measured", length_labels, ends)
             for name in ("effective_rank", "rank_90")
         ]
-        for kept in (1, 16, "n/4"):
-            labels = {**place, "tokens": tokens, "kept": kept}
-            found.append(Record("mean_kept_share", 0.75, "share", "measured", labels))
+        for directions in (1, 16, "n/4"):
+            labels = {**source_labels, "tokens": tokens, "kept": directions}
+            records.append(Record("mean_kept_share", 0.75, "share", "measured", labels))
             by_layer = {**labels, "layer": 0}
-            found.append(Record("mean_kept_share", 0.5, "share", "measured", by_layer))
-    growth = {**place, "of": "effective_rank", "range": "trained", "shortest": 32, "longest": 64}
+            records.append(Record("mean_kept_share", 0.5, "share", "measured", by_layer))
+    growth = {
+        **source_labels,
+        "of": "effective_rank",
+        "range": "trained",
+        "shortest": 32,
+        "longest": 64,
+    }
     growth |= {"lengths": 2, "models": 1}
-    found.append(Record("exponent", 0.66, "", "measured", growth, (0.6, 0.72), 32))
+    records.append(Record("exponent", 0.66, "", "measured", growth, (0.6, 0.72), 32))
     for slots in (8, 16):
-        here = {**place, "tokens": 64, "slots": slots, "beyond": False}
+        here = {**source_labels, "tokens": 64, "slots": slots, "beyond": False}
         for method in ("random", "learned", "mean_pool", "convolution", "theorem 1", "best rank"):
             labels = {**here, "method": method}
-            found.append(Record("mean_output_error", 0.5, "share", "measured", labels, (0.4, 0.6)))
-            found.append(Record("rank_correlation", 0.7, "", "measured", labels, (0.5, 0.9), 16))
-        found.append(Record("mean_bound", None, "share", "modelled", {**here, "theorem": 1}))
-        found.append(Record("mean_bound", 2.5, "share", "modelled", {**here, "theorem": 2}))
+            records.append(
+                Record("mean_output_error", 0.5, "share", "measured", labels, (0.4, 0.6))
+            )
+            records.append(Record("rank_correlation", 0.7, "", "measured", labels, (0.5, 0.9), 16))
+        records.append(Record("mean_bound", None, "share", "modelled", {**here, "theorem": 1}))
+        records.append(Record("mean_bound", 2.5, "share", "modelled", {**here, "theorem": 2}))
         gain = {**here, "less": "random"}
-        found.append(Record("learned_gain", -1.0, "share", "measured", gain, (-1.2, -0.8), 32))
-    return found
+        records.append(Record("learned_gain", -1.0, "share", "measured", gain, (-1.2, -0.8), 32))
+    return records
 
 
 def costs():
-    found = []
+    records = []
     for tokens in (512, 4096):
         for arm in ("softmax", "eager", "linformer, k = 128"):
             labels = {"arm": arm, "subject": "model", "tokens": tokens, "batch": 4096 // tokens}
-            found.append(Record("predicted_s", 1.0, "s", "modelled", labels))
+            records.append(Record("predicted_s", 1.0, "s", "modelled", labels))
             if arm == "eager" and tokens == 4096:
-                own = {
+                reasons = {
                     **labels,
                     "of": "memory",
                     "why": "predicted to need 9.0 GiB, 2.0 are allowed",
                 }
-                found.append(Record("not_run", None, "", "modelled", own))
+                records.append(Record("not_run", None, "", "modelled", reasons))
                 continue
-            found.append(Record("latency_ms", 250.0, "ms", "measured", labels))
-            found.append(Record("peak_bytes", 2**28, "bytes", "measured", labels))
+            records.append(Record("latency_ms", 250.0, "ms", "measured", labels))
+            records.append(Record("peak_bytes", 2**28, "bytes", "measured", labels))
             if arm != "softmax":
-                found.append(
+                records.append(
                     Record("latency_ratio", 0.4, "ratio", "measured", labels, (0.38, 0.42), 5)
                 )
-    return found
+    return records
 
 
 def language():
-    found = []
+    records = []
     for arm, value in (("softmax", 20.0), ("linear", 25.0)):
         for tokens in (32, 64):
-            own = {"question": "masked", "corpus": "grammar", "tokens": tokens, "arm": arm}
-            found.append(Record("perplexity", value, "", "measured", {**own, "seed": 0}))
-            found.append(Record("mean_perplexity", value, "", "measured", {**own, "over": "seeds"}))
-        own = {"question": "causal", "corpus": "grammar", "tokens": 32, "arm": arm}
-        found.append(Record("perplexity", value, "", "measured", {**own, "seed": 0}))
+            arm_labels = {"question": "masked", "corpus": "grammar", "tokens": tokens, "arm": arm}
+            records.append(Record("perplexity", value, "", "measured", {**arm_labels, "seed": 0}))
+            records.append(
+                Record("mean_perplexity", value, "", "measured", {**arm_labels, "over": "seeds"})
+            )
+        arm_labels = {"question": "causal", "corpus": "grammar", "tokens": 32, "arm": arm}
+        records.append(Record("perplexity", value, "", "measured", {**arm_labels, "seed": 0}))
     refused = {"question": "causal", "arm": "linformer", "seed": None, "why": "it mixes all"}
-    found.append(Record("refused", 1, "", "measured", refused))
+    records.append(Record("refused", 1, "", "measured", refused))
     for name in ("score", "mean_score"):
         labels = {"question": "transfer", "task": "sst2", "corpus": "grammar", "tokens": 32}
         labels |= {"arm": "softmax", "start": "scratch"}
         labels |= {"seed": 0} if name == "score" else {"over": "seeds"}
-        found.append(Record(name, 0.6, "share", "measured", labels))
+        records.append(Record(name, 0.6, "share", "measured", labels))
     labels = {"question": "translation", "task": "pairs", "place": "encoder", "arm": "softmax"}
     labels |= {"tokens": 20, "over": "seeds"}
-    found.append(Record("mean_score", 0.3, "share", "measured", labels))
-    found.append(Record("mean_token_accuracy", 0.8, "share", "measured", labels))
-    return found
+    records.append(Record("mean_score", 0.3, "share", "measured", labels))
+    records.append(Record("mean_token_accuracy", 0.8, "share", "measured", labels))
+    return records
 
 
 def write(folder, records, **config):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({**CONFIG, **config}))
     (folder / "records.jsonl").write_text("".join(r.to_json() + "\n" for r in records))
-    asked = Options(longer=TaskOptions(arms=("linformer",)))
-    write_goals(folder, judge(asked, ["listops"], records))
+    options = Options(longer=TaskOptions(arms=("linformer",)))
+    write_goals(folder, judge(options, ["listops"], records))
     return folder
 
 
@@ -193,10 +209,10 @@ def write(folder, records, **config):
 )
 def test_the_decisive_experiment_leads(tmp_path, interval, options, lead):
     run = read_run(write(tmp_path, trained(interval, **options)))
-    told = verdict(run)
-    assert told.lead.startswith(lead)
+    decision = verdict(run)
+    assert decision.lead.startswith(lead)
     reason = "because" if options.get("decided") is False else "at 8 times the length"
-    assert reason in told.because
+    assert reason in decision.because
 
 
 @pytest.mark.parametrize(
@@ -220,11 +236,13 @@ def test_a_pretrained_encoder_decides_where_others_do_not(tmp_path, met, drop, l
     name = "imdb, linformer, sliced in the pretrained encoder, distilled at 128 tokens: score at"
     told_by = GoalResult(f"{name} 512 less softmax's", -0.03, "share", -0.2, (-0.25, -0.15), met)
     write_goals(folder, [told_by])
-    told = verdict(read_run(folder))
-    assert told.lead.startswith(lead)
-    place = "in the pretrained encoder, distilled at 128 tokens of imdb, at 512"
-    place += ", undecided" if met == "undecided" else ""
-    assert told.because == f": its score less softmax's is −20.0 (−25.0 to −15.0) points {place}."
+    decision = verdict(read_run(folder))
+    assert decision.lead.startswith(lead)
+    where = "in the pretrained encoder, distilled at 128 tokens of imdb, at 512"
+    where += ", undecided" if met == "undecided" else ""
+    assert (
+        decision.because == f": its score less softmax's is −20.0 (−25.0 to −15.0) points {where}."
+    )
 
 
 def test_what_decides_is_told_before_what_does_not(tmp_path):
@@ -269,7 +287,7 @@ def test_every_part_stands_on_the_page(tmp_path):
     ):
         assert part in text, part
     assert "in 2 of 2 cases" in text
-    wanted = {
+    expected_files = {
         "longer-listops",
         "distilled-imdb",
         "rank",
@@ -278,15 +296,15 @@ def test_every_part_stands_on_the_page(tmp_path):
         "time",
         "memory",
     }
-    assert wanted | {"masked"} <= set(files)
-    assert all(files[name].stat().st_size > 1000 for name in wanted)
+    assert expected_files | {"masked"} <= set(files)
+    assert all(files[name].stat().st_size > 1000 for name in expected_files)
 
 
 @pytest.mark.usefixtures("_unpainted")
 def test_language_models_alone_are_no_arms_on_longer_inputs(tmp_path):
     text = write_report(write(tmp_path, language()))["md"].read_text()
     assert "0 variants" not in text
-    assert "no encoder trained here was asked on them so far" in text
+    assert "no encoder trained here was evaluated on them so far" in text
 
 
 def test_one_length_has_a_table_and_no_picture(tmp_path):
@@ -297,9 +315,9 @@ def test_one_length_has_a_table_and_no_picture(tmp_path):
 
 
 @pytest.mark.usefixtures("_unpainted")
-@pytest.mark.parametrize("kept", [0, 1, 5, 12, 30, 60, 90])
-def test_a_run_that_still_goes_has_a_page(tmp_path, kept):
-    records = [*costs(), *matrices(), *trained((-0.3, -0.1)), *language()][:kept]
+@pytest.mark.parametrize("count", [0, 1, 5, 12, 30, 60, 90])
+def test_a_run_that_still_goes_has_a_page(tmp_path, count):
+    records = [*costs(), *matrices(), *trained((-0.3, -0.1)), *language()][:count]
     page = write_report(write(tmp_path, records))["html"].read_text()
     assert "This run is not complete" in page
 
@@ -338,13 +356,13 @@ def test_a_run_about_language_is_led_by_it(tmp_path, met, lead):
     names = [f"masked words, {n} tokens, linformer, k = 16: perplexity" for n in (32, 64)]
     pairs = zip(names, met, strict=True)
     write_goals(folder, [GoalResult(n, 1.05, "ratio", 1.7, (1.4, 2.1), m) for n, m in pairs])
-    told = verdict(read_run(folder))
-    assert told.lead.startswith(lead)
+    decision = verdict(read_run(folder))
+    assert decision.lead.startswith(lead)
     decided = [n for n, m in zip((32, 64), met, strict=True) if m != "undecided"]
     for tokens in decided:
-        assert f"1.70x (1.40 to 2.10) at {tokens} tokens with k = 16" in told.because
-    assert told.because.count("1.70x") == len(decided)
-    assert told.because.endswith(".")
+        assert f"1.70x (1.40 to 2.10) at {tokens} tokens with k = 16" in decision.because
+    assert decision.because.count("1.70x") == len(decided)
+    assert decision.because.endswith(".")
     text = write_report(folder)["md"].read_text()
     assert "listops" not in text.splitlines()[2]
     assert "Nothing of this was measured so far" not in text
@@ -360,9 +378,9 @@ def test_a_run_about_language_is_led_by_it(tmp_path, met, lead):
 def test_a_run_about_costs_is_led_by_them(tmp_path, ends, lead):
     records = [replace(r, interval=ends) if r.name == "latency_ratio" else r for r in costs()]
     folder = write(tmp_path, records, questions=["cost"])
-    told = verdict(read_run(folder))
-    assert told.lead == lead
-    assert "linformer, k = 128 takes 0.400x" in told.because
+    decision = verdict(read_run(folder))
+    assert decision.lead == lead
+    assert "linformer, k = 128 takes 0.400x" in decision.because
     assert not (folder / "figures" / "rank.png").exists()
     assert "rank" not in write_report(folder)
 

@@ -95,9 +95,9 @@ def test_positions_of_every_arm_are_interpolated(work):
     model = work.build("linear", 0).eval()
     tokens = 2 * work.task.tokens - 1
     longest = longer.lengthened(work, "linear", 0, model, tokens)
-    own, new = (m.bert.embeddings.position_embeddings.weight for m in (model, longest))
-    assert torch.allclose(new[::2], own, atol=1e-6)
-    assert torch.allclose(new[1::2], (own[1:] + own[:-1]) / 2, atol=1e-6)
+    old, new = (m.bert.embeddings.position_embeddings.weight for m in (model, longest))
+    assert torch.allclose(new[::2], old, atol=1e-6)
+    assert torch.allclose(new[1::2], (old[1:] + old[:-1]) / 2, atol=1e-6)
 
 
 def test_an_arm_with_other_weights_of_one_length_is_refused(work, monkeypatch):
@@ -137,8 +137,8 @@ def test_what_is_captured_gives_the_layers_own_output(work):
     layers = matrices.captured(model, rows)
     assert len(layers) == 4
     seen = []
-    own = model.bert.encoder.layer[1].attention.output.dense
-    hook = own.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    projection = model.bert.encoder.layer[1].attention.output.dense
+    hook = projection.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
     with torch.no_grad():
         model(input_ids=rows, attention_mask=torch.ones_like(rows))
     hook.remove()
@@ -163,34 +163,36 @@ def test_the_bounds_solve_their_own_equations():
 
 def test_the_nearest_matrix_is_exact_at_full_rank_and_found_by_brute_force():
     layer = captured()
-    wanted = layer.output
+    expected = layer.output
     *_, whole = matrices.best_of_rank(layer, (1, 12))
     assert float(whole.max()) < 1e-12
     (one,) = matrices.best_of_rank(layer, (1,))
     left, values, right = torch.linalg.svd(layer.weights[1, 0])
     near = values[0] * torch.outer(left[:, 0], right[0]) @ layer.v[1, 0]
-    gap = (near - wanted[1, 0]).norm() / wanted[1, 0].norm()
+    gap = (near - expected[1, 0]).norm() / expected[1, 0].norm()
     assert float(one[1, 0]) == pytest.approx(float(gap), abs=1e-12)
 
 
 def test_drawn_projections_err_as_the_formula_written_out():
     held, k = captured(texts=1), 5
-    asked = ErrorOptions(draws=1, texts=1, held=1, steps=1)
-    found = error.error_of("random", held, held, k, asked)
+    options = ErrorOptions(draws=1, texts=1, held=1, steps=1)
+    errors = error.error_of("random", held, held, k, options)
     form = error._form("random", held, k, 0)
     for head in range(2):
         q, keys, v = (s[0, head] for s in (held.q, held.k, held.v))
         e, f = (m[head].double() for m in (form.key_projection, form.value_projection))
         mixed = torch.softmax(q @ (e @ keys).T / 2, -1) @ (f @ v)
-        wanted = torch.softmax(q @ keys.T / 2, -1) @ v
-        assert float(found[head]) == pytest.approx(float((mixed - wanted).norm() / wanted.norm()))
+        expected = torch.softmax(q @ keys.T / 2, -1) @ v
+        assert float(errors[head]) == pytest.approx(
+            float((mixed - expected).norm() / expected.norm())
+        )
 
 
 def test_learning_errs_less_and_means_are_means():
     taught = captured(texts=16)
-    asked = ErrorOptions(draws=2, texts=16, held=2, steps=60)
+    options = ErrorOptions(draws=2, texts=16, held=2, steps=60)
     drawn, means, fitted = (
-        error.error_of(method, taught, taught, 3, asked)
+        error.error_of(method, taught, taught, 3, options)
         for method in ("random", "mean_pool", "learned")
     )
     assert bool((fitted < drawn).all())
@@ -202,13 +204,15 @@ def test_learning_errs_less_and_means_are_means():
 def test_correlations_need_pairs_and_hold_their_value():
     assert error.rank_correlation([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]) is None
     assert error.rank_correlation([1.0] * 6, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]) is None
-    told = error.rank_correlation([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [2.0, 1.0, 4.0, 3.0, 6.0, 5.0])
-    assert told.interval[0] < told.value < told.interval[1]
-    assert told.value == pytest.approx(29 / 35)
+    correlation = error.rank_correlation(
+        [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [2.0, 1.0, 4.0, 3.0, 6.0, 5.0]
+    )
+    assert correlation.interval[0] < correlation.value < correlation.interval[1]
+    assert correlation.value == pytest.approx(29 / 35)
 
 
 def test_exponents_are_each_heads_own_slope():
-    found = [
+    records = [
         Record(
             "effective_rank",
             base * tokens**power,
@@ -226,14 +230,16 @@ def test_exponents_are_each_heads_own_slope():
         for head, (base, power) in enumerate(((2.0, 0.25), (1.0, 0.75)))
         for tokens in (8, 16, 32)
     ]
-    told = {r.labels["range"]: r for r in analysis.analyse(found, {}) if r.name == "exponent"}
-    assert told["trained"].value == pytest.approx(0.5)
-    assert (told["trained"].labels["longest"], told["all"].labels["longest"]) == (16, 32)
+    exponents = {
+        r.labels["range"]: r for r in analysis.analyse(records, {}) if r.name == "exponent"
+    }
+    assert exponents["trained"].value == pytest.approx(0.5)
+    assert (exponents["trained"].labels["longest"], exponents["all"].labels["longest"]) == (16, 32)
 
 
 def score(name, value, interval, count, **labels):
-    own = {"question": "longer", "task": "listops", "over": "seeds", **labels}
-    return Record(name, value, "share", "measured", own, interval, count)
+    score_labels = {"question": "longer", "task": "listops", "over": "seeds", **labels}
+    return Record(name, value, "share", "measured", score_labels, interval, count)
 
 
 def difference(name, value, half, count=3, **labels):
@@ -284,22 +290,22 @@ def test_goals_of_accuracy_ask_whether_the_task_decides(decided, count, interval
         (0.6, -0.3, 0.6, -0.2, "undecided"),
         (0.6, -0.04, 0.6, -0.2, "undecided"),  # not shown to be near
         (0.6, -0.01, 0.52, -0.2, "undecided"),  # softmax itself guesses there
-        (0.6, -0.3, 0.6, 0.2, False),  # who loses more has lost it all the same
+        (0.6, -0.3, 0.6, 0.2, False),  # a larger loss is a loss, whatever was learned
         (0.6, -0.3, 0.52, 0.2, "undecided"),
     ],
 )
 def test_an_arm_that_learned_less_where_it_was_trained_cannot_lose_less(
     least, behind, far, lost, met
 ):
-    own, dense = {"arm": "linformer, interpolated"}, {"arm": "softmax", "factor": 8}
+    arm_labels, dense = {"arm": "linformer, interpolated"}, {"arm": "softmax", "factor": 8}
     records = [
         score("mean_length_score", 0.7, (far, 0.8), 3, **dense),
         score("mean_length_chance", 0.5, (0.5, 0.5), 3, **dense),
         above_uniform(3, 0.1),
-        difference("drop", lost, 0.05, **own, less="softmax", factor=8),
-        score("mean_length_score", 0.7, (least, 0.8), 3, **own, factor=1),
-        score("mean_length_chance", 0.5, (0.5, 0.5), 3, **own, factor=1),
-        difference("score", behind, 0.02, **own, less="softmax", factor=1),
+        difference("drop", lost, 0.05, **arm_labels, less="softmax", factor=8),
+        score("mean_length_score", 0.7, (least, 0.8), 3, **arm_labels, factor=1),
+        score("mean_length_chance", 0.5, (0.5, 0.5), 3, **arm_labels, factor=1),
+        difference("score", behind, 0.02, **arm_labels, less="softmax", factor=1),
         Record("decides", 1.0, "", "measured", {"question": "longer", "task": "listops"}, count=3),
     ]
     options = Options(longer=TaskOptions(arms=("linformer",)))
@@ -336,8 +342,8 @@ def test_ranks_are_held_against_the_growth_of_a_logarithm(exponent, decided, mod
 def test_one_pretrained_model_is_judged_by_its_heads_and_for_itself():
     labels = {"source": "pretrained", "of": "effective_rank", "range": "trained"}
     labels |= {"shortest": 64, "longest": 512, "models": 1, "lengths": 4}
-    found = Record("exponent", 0.4, "", "measured", labels, (0.38, 0.42), 72)
-    [goal] = judge(Options(questions=("spectrum",)), [], [found])
+    exponent = Record("exponent", 0.4, "", "measured", labels, (0.38, 0.42), 72)
+    [goal] = judge(Options(questions=("spectrum",)), [], [exponent])
     assert goal.met is False
     assert goal.name.endswith("of this model alone")
 
@@ -354,15 +360,15 @@ def test_one_pretrained_model_is_judged_by_its_heads_and_for_itself():
 def test_swapped_encoders_are_held_against_dense_attention_at_the_longest(gap, over, count, met):
     here = {"question": "pretrained", "task": "imdb", "stage": "warm", "tokens": 512}
 
-    def told(name, value, arm, **labels):
+    def record(name, value, arm, **labels):
         ends = (value - 0.01, value + 0.01)
         return Record(name, value, "share", "measured", {**here, "arm": arm, **labels}, ends, count)
 
     records = [
-        told("length_score_difference", gap, "linear", less="softmax"),
-        told("length_score_difference", over, "softmax", less="uniform"),
-        told("mean_length_score", 0.8, "softmax"),
-        told("mean_length_chance", 0.5, "softmax"),
+        record("length_score_difference", gap, "linear", less="softmax"),
+        record("length_score_difference", over, "softmax", less="uniform"),
+        record("mean_length_score", 0.8, "softmax"),
+        record("mean_length_chance", 0.5, "softmax"),
     ]
     goals = {g.name: g.met for g in judge(Options(pretrained="encoder"), [], records)}
     name = "in the pretrained encoder, distilled at 128 tokens: score at 512 less softmax's"
@@ -386,7 +392,7 @@ def test_what_length_costs_a_swapped_encoder_is_asked_of_who_had_it(gap, drop, m
     records = []
     for tokens in (128, 512):
         here = {"question": "pretrained", "task": "imdb", "stage": "warm", "tokens": tokens}
-        for name, value, own in (
+        for name, value, extra in (
             ("length_score_difference", 0.2, {"arm": "softmax", "less": "uniform"}),
             ("mean_length_score", 0.8, {"arm": "softmax"}),
             ("mean_length_chance", 0.5, {"arm": "softmax"}),
@@ -396,7 +402,7 @@ def test_what_length_costs_a_swapped_encoder_is_asked_of_who_had_it(gap, drop, m
             ("length_drop_difference", drop, {"arm": "linear", "less": "softmax"}),
         ):
             ends = (value - 0.01, value + 0.01)
-            records.append(Record(name, value, "share", "measured", {**here, **own}, ends, 3))
+            records.append(Record(name, value, "share", "measured", {**here, **extra}, ends, 3))
     goals = {g.name: g.met for g in judge(Options(pretrained="encoder"), [], records)}
     name = "distilled at 128 tokens: what it loses at 512 less what softmax loses"
     assert goals[f"imdb, linear in the pretrained encoder, {name}"] == met
@@ -418,13 +424,13 @@ def test_what_swapped_encoders_lose_follows_from_their_scores():
         for tokens, value in zip((128, 256, 512), values, strict=True)
         for seed in range(3)
     ]
-    found = RecordTable(analysis.analyse(records, {}))
+    table = RecordTable(analysis.analyse(records, {}))
     for tokens, lost in ((256, 0.04), (512, 0.09)):
-        own = {**here, "tokens": tokens, "arm": "linear"}
-        assert found.find("mean_length_drop", **own).value == pytest.approx(lost)
-        gap = found.find("length_drop_difference", **own, less="softmax")
+        arm_labels = {**here, "tokens": tokens, "arm": "linear"}
+        assert table.find("mean_length_drop", **arm_labels).value == pytest.approx(lost)
+        gap = table.find("length_drop_difference", **arm_labels, less="softmax")
         assert gap.value == pytest.approx(lost + (tokens // 256) * 0.01)
-    assert found.find("mean_length_drop", **here, tokens=128) is None
+    assert table.find("mean_length_drop", **here, tokens=128) is None
 
 
 @pytest.mark.parametrize(
@@ -438,19 +444,19 @@ def test_what_swapped_encoders_lose_follows_from_their_scores():
     ],
 )
 def test_perplexities_are_held_against_softmaxs_as_ratios(ratio, over, count, guess, met):
-    def told(value, arm, less):
+    def log_ratio(value, arm, less):
         labels = {"question": "masked", "tokens": 128, "arm": arm, "less": less}
         ends = (value - 0.01, value + 0.01)
         return Record("loss_difference", value, "nats", "measured", labels, ends, count)
 
-    asked = "linformer, k = 32"
-    records = [told(math.log(ratio), asked, "softmax"), told(over, "softmax", "uniform")]
+    arm = "linformer, k = 32"
+    records = [log_ratio(math.log(ratio), arm, "softmax"), log_ratio(over, "softmax", "uniform")]
     here = {"question": "masked", "tokens": 128}
     dense = {**here, "arm": "softmax"}
     records.append(Record("mean_loss", 4.0, "nats", "measured", dense, (3.9, 4.1), 3))
     records.append(Record("loss", guess, "nats", "measured", {**here, "arm": "frequencies"}))
     goals = {g.name: g for g in judge(Options(questions=("language",)), [], records)}
-    goal = goals[f"masked words, 128 tokens, {asked}: perplexity over softmax's"]
+    goal = goals[f"masked words, 128 tokens, {arm}: perplexity over softmax's"]
     assert goal.met == met
     assert goal.value == pytest.approx(ratio)
     assert goal.interval == pytest.approx((ratio * math.exp(-0.01), ratio * math.exp(0.01)))
@@ -474,10 +480,10 @@ def _score(least, **here):
     ],
 )
 def test_translations_and_transfers_ask_whether_attending_gains(gap, over, count, least, met):
-    def told(value, arm, less, **labels):
-        own = {**labels, "arm": arm, "less": less}
+    def gap_record(value, arm, less, **labels):
+        arm_labels = {**labels, "arm": arm, "less": less}
         ends = (value - 0.005, value + 0.005)
-        return Record("score_difference", value, "share", "measured", own, ends, count)
+        return Record("score_difference", value, "share", "measured", arm_labels, ends, count)
 
     places = (
         {"question": "translation", "place": "encoder", "task": "reordering"},
@@ -485,11 +491,11 @@ def test_translations_and_transfers_ask_whether_attending_gains(gap, over, count
     )
     arms = ("linformer, k = 8", "linformer, k = 32")
     records = [
-        each
+        record
         for arm, here in zip(arms, places, strict=True)
-        for each in (
-            told(gap, arm, "softmax", **here),
-            told(over, "softmax", "uniform", **here),
+        for record in (
+            gap_record(gap, arm, "softmax", **here),
+            gap_record(over, "softmax", "uniform", **here),
             _score(least, **here),
         )
     ]
@@ -515,9 +521,9 @@ def test_other_forms_are_held_against_softmax_where_the_task_decides():
     ]
     forms = ("linformer, shared kv", "linformer, k = 64")
     goals = judge(Options(questions=("sharing",)), ["listops"], records, forms)
-    told = {g.name: g.met for g in goals if "score less softmax's" in g.name}
-    assert told["listops, linformer, shared kv: score less softmax's"] is True
-    assert told["listops, linformer, k = 64: score less softmax's"] == "undecided"
+    by_name = {g.name: g.met for g in goals if "score less softmax's" in g.name}
+    assert by_name["listops, linformer, shared kv: score less softmax's"] is True
+    assert by_name["listops, linformer, k = 64: score less softmax's"] == "undecided"
 
 
 def errors(seeds, gap, tokens=64, beyond=False):
@@ -549,18 +555,18 @@ def errors(seeds, gap, tokens=64, beyond=False):
     ("seeds", "decided", "met"), [(3, 1.0, True), (1, 1.0, "undecided"), (3, 0.0, "undecided")]
 )
 def test_what_learning_gains_is_decided_by_models_not_by_heads(seeds, decided, met):
-    own = {"question": "longer", "task": "listops"}
-    told = Record("decides", decided, "", "measured", own, count=3)
-    # a longer one than trained shows the contrary, and is not judged
+    labels = {"question": "longer", "task": "listops"}
+    decision = Record("decides", decided, "", "measured", labels, count=3)
+    # a longer one than trained shows the contrary, and is not evaluated
     records = [*errors(seeds, 0.2), *errors(seeds, -0.2, 128, beyond=True)]
-    found = [*analysis.analyse(records, {}), told]
-    gains = [r for r in found if r.name == "learned_gain" and r.labels["tokens"] == 64]
+    analysed = [*analysis.analyse(records, {}), decision]
+    gains = [r for r in analysed if r.name == "learned_gain" and r.labels["tokens"] == 64]
     assert {r.labels["less"]: r.value for r in gains} == {
         "random": pytest.approx(-0.2, rel=0.02),
         "mean_pool": pytest.approx(0.1, rel=0.02),
     }
     assert {r.count for r in gains} == {3 if seeds == 3 else 2}
-    goals = {goal.name: goal.met for goal in judge(Options(), [], found)}
+    goals = {goal.name: goal.met for goal in judge(Options(), [], analysed)}
     name = "listops: error of learned projections less that of"
     assert goals[f"{name} random ones, 16 slots, 64 tokens"] == met
     other = goals[f"{name} means of as many stretches, 16 slots, 64 tokens"]
@@ -599,13 +605,17 @@ def test_correlations_of_several_models_are_those_of_each():
         for seed in range(3)
         for head in range(6)
     ]
-    [told] = [r for r in analysis.analyse(ranks + wrong, {}) if r.name == "rank_correlation"]
-    assert told.value == pytest.approx(1 / 3)
-    assert (told.count, told.labels["models"], told.labels["over"]) == (3, 3, "models")
+    [correlation] = [r for r in analysis.analyse(ranks + wrong, {}) if r.name == "rank_correlation"]
+    assert correlation.value == pytest.approx(1 / 3)
+    assert (correlation.count, correlation.labels["models"], correlation.labels["over"]) == (
+        3,
+        3,
+        "models",
+    )
 
 
 def test_a_mean_of_domains_leaves_sentences_on_films_out():
-    found = [
+    records = [
         Record("domain_score", value, "share", "measured", {"domain": name}, count=count)
         for name, value, count in (
             ("SST-2", 0.9, 50),
@@ -613,7 +623,7 @@ def test_a_mean_of_domains_leaves_sentences_on_films_out():
             ("Amazon", 0.6, 20),
         )
     ]
-    [mean] = shift._elsewhere(found, {"arm": "linear"})
+    [mean] = shift._elsewhere(records, {"arm": "linear"})
     assert mean.value == pytest.approx(0.65)
     assert (mean.count, mean.labels["domain"]) == (20, shift.ALL)
 
@@ -623,17 +633,17 @@ def test_rows_are_taken_from_all_over_a_list_that_is_sorted_by_class():
     first, second = (spread_out(rows, 10, other, "texts") for other in (0, 1))
     assert sum(int(row) >= 50 for row in first) == 5
     assert not {int(row) for row in first} & {int(row) for row in second}
-    with pytest.raises(UsageError, match="100 texts; 110 are asked for"):
+    with pytest.raises(UsageError, match="100 texts; 110 are needed"):
         spread_out(rows, 10, 10, "texts")
 
 
 def test_prices_follow_the_closed_forms():
-    asked = CostOptions(tokens=4096, lengths=(512, 1024), slots=(64,))
+    cost_options = CostOptions(tokens=4096, lengths=(512, 1024), slots=(64,))
 
     def demand(number, tokens):
-        return cost.demand_of(**cost.points_of(asked, "core", tokens)[number].arguments)
+        return cost.demand_of(**cost.points_of(cost_options, "core", tokens)[number].arguments)
 
-    dense, eager, few, _ = range(len(cost.forms(asked)))
+    dense, eager, few, _ = range(len(cost.forms(cost_options)))
     assert demand(dense, 1024).flops == pytest.approx(2 * demand(dense, 512).flops, rel=0.01)
     assert demand(few, 1024).flops == demand(few, 512).flops
     assert demand(eager, 1024).bytes > 4 * 4 * 1024**2 * 4
@@ -641,10 +651,10 @@ def test_prices_follow_the_closed_forms():
 
 
 def test_times_are_paired_with_fused_softmax_where_it_ran():
-    asked = CostOptions(tokens=64, lengths=(32,), slots=(4,), rounds=2, most_seconds=60.0)
+    cost_options = CostOptions(tokens=64, lengths=(32,), slots=(4,), rounds=2, most_seconds=60.0)
     [records] = [
         cell.work()
-        for cell in cost.cost_cells(Options(cost=asked))
+        for cell in cost.cost_cells(Options(cost=cost_options))
         if cell.key == "cost/core/32/time"
     ]
     ratios = {r.labels["arm"] for r in records if r.name == "latency_ratio"}
@@ -663,17 +673,17 @@ def test_other_domains_are_read_in_the_words_of_the_task(tmp_path):
     folder = tmp_path / "imdb" / "aclImdb"
     for split in ("train", "test"):
         for side, text in (("pos", "A fine film."), ("neg", "A dull film.")):
-            place = folder / split / side
-            place.mkdir(parents=True)
+            side_dir = folder / split / side
+            side_dir.mkdir(parents=True)
             for number in range(12):
-                (place / f"{number}_5.txt").write_text(f"{text} It is {number}.")
+                (side_dir / f"{number}_5.txt").write_text(f"{text} It is {number}.")
     given = TaskOptions(tasks=("imdb",), task_options={"imdb": {"max_tokens": 8}})
     task, _ = load(given, "imdb", tmp_path)
     options = Options(texts=given, shift_examples=4)
-    found, notes = shift.domains_of(task, options, tmp_path)
-    assert list(found) == ["SST-2"]
+    domains, notes = shift.domains_of(task, options, tmp_path)
+    assert list(domains) == ["SST-2"]
     assert len(notes) == 3
-    test = found["SST-2"].test
+    test = domains["SST-2"].test
     assert len(test) == 4
     first = task.words.texts(test.inputs[0].tolist())
     assert first[:4] == ["[class]", "a", "fine", "film"]
@@ -698,11 +708,11 @@ def test_matrices_are_taken_apart_at_lengths_that_were_trained_on():
 
 
 def test_errors_on_inputs_longer_than_trained_decide_nothing():
-    told = Record(
+    decision = Record(
         "decides", 1.0, "", "measured", {"question": "longer", "task": "listops"}, count=3
     )
-    found = [*analysis.analyse(errors(3, 0.2, 128, beyond=True), {}), told]
-    goals = {goal.name: goal.met for goal in judge(Options(), [], found)}
+    analysed = [*analysis.analyse(errors(3, 0.2, 128, beyond=True), {}), decision]
+    goals = {goal.name: goal.met for goal in judge(Options(), [], analysed)}
     name = "listops: error of learned projections less that of random ones, 16 slots, 128 tokens"
     assert goals[name] == "undecided"
 
@@ -721,8 +731,8 @@ def test_a_task_decides_by_the_seeds_that_both_arms_have():
         for seed in range(seeds)
     ]
     analysed = analysis.analyse(records, {"listops": 0.2})
-    [told] = [r for r in analysed if r.name == "decides"]
-    assert (told.value, told.count) == (1.0, 2)
+    [decision] = [r for r in analysed if r.name == "decides"]
+    assert (decision.value, decision.count) == (1.0, 2)
     assert not guards.passes(RecordTable(analysed), "longer", "listops")
     assert not guards.ahead(
         RecordTable(analysed), "score", {"question": "longer", "task": "listops"}
@@ -736,18 +746,18 @@ def test_arms_of_one_length_are_refused_before_they_are_trained():
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("made", "message"),
     [
         (lambda: TaskOptions(tasks=("lisops",)), "unknown task 'lisops'; did you mean 'listops'"),
         (lambda: TaskOptions(test_examples=-3), "test_examples must be at least 0"),
         (lambda: TaskOptions(watts_per_core=0.0), "watts_per_core must be above 0"),
         (lambda: Options(longer=TaskOptions(tasks=("imdb",))), "imdb is among the tasks of longer"),
-        (lambda: Options(spectrum_lengths=(16, 0)), "spectrum_lengths must be at least 2, got 0"),
-        (lambda: ErrorOptions(slots=(-3,)), "error.slots must be at least 1, got -3"),
+        (lambda: Options(spectrum_lengths=(16, 0)), "spectrum_lengths must be at least 2; got 0"),
+        (lambda: ErrorOptions(slots=(-3,)), "error.slots must be at least 1; got -3"),
         (lambda: ErrorOptions(lengths=(8,), slots=(8,)), "fewer than the longest of error.lengths"),
         (lambda: CostOptions(most_seconds=-1.0), "cost.most_seconds must be at least 0"),
     ],
 )
-def test_what_could_not_be_run_is_refused_by_name(made, told):
-    with pytest.raises(UsageError, match=told):
+def test_what_could_not_be_run_is_refused_by_name(made, message):
+    with pytest.raises(UsageError, match=message):
         made()

@@ -58,8 +58,8 @@ def test_every_cell_ends_and_what_needs_data_is_noted(ended):
 
 
 def test_arms_are_judged_at_each_length_with_both_ways_of_stretching(ended):
-    found = find(ended, "length_score", factor=2)
-    arms = {r.labels["arm"] for r in found}
+    records = find(ended, "length_score", factor=2)
+    arms = {r.labels["arm"] for r in records}
     assert arms == {
         *("softmax", "uniform", "linformer, pooled"),
         *("linformer, sliced", "linformer, interpolated"),
@@ -70,9 +70,9 @@ def test_arms_are_judged_at_each_length_with_both_ways_of_stretching(ended):
         assert score["linformer, sliced"] == score["linformer, interpolated"]
     assert find(ended, "length_score_difference", arm="linformer, sliced", less="softmax", factor=2)
     assert find(ended, "length_drop_difference", arm="linformer, pooled", less="softmax", factor=2)
-    for each in find(ended, "length_score", factor=2):
-        [told] = find(ended, "answers", **each.labels)
-        assert told.value == pytest.approx(each.value * told.count)
+    for record in find(ended, "length_score", factor=2):
+        [answers] = find(ended, "answers", **record.labels)
+        assert answers.value == pytest.approx(record.value * answers.count)
 
 
 def test_forms_are_compared_with_the_trainings_of_the_longer_question(ended):
@@ -87,11 +87,11 @@ def test_forms_are_compared_with_the_trainings_of_the_longer_question(ended):
 
 def test_ranks_grow_with_an_exponent_of_each_model(ended):
     for span, longest in (("trained", 16), ("all", 32)):
-        (found,) = find(ended, "exponent", of="effective_rank", range=span)
-        assert (found.count, found.labels["longest"]) == (2, longest)
-        assert (found.labels["over"], found.labels["models"]) == ("models", 2)
-        assert found.interval[0] < found.value < found.interval[1]
-        assert 0 < found.value < 1.5
+        (exponent,) = find(ended, "exponent", of="effective_rank", range=span)
+        assert (exponent.count, exponent.labels["longest"]) == (2, longest)
+        assert (exponent.labels["over"], exponent.labels["models"]) == ("models", 2)
+        assert exponent.interval[0] < exponent.value < exponent.interval[1]
+        assert 0 < exponent.value < 1.5
     assert {r.labels["beyond"] for r in find(ended, "effective_rank", tokens=32)} == {True}
 
 
@@ -104,13 +104,13 @@ def test_what_is_predicted_to_take_too_much_is_not_run(ended):
 
 
 def test_goals_of_accuracy_stay_undecided_where_nothing_is_learned(ended):
-    told = json.loads((ended.folder / "goals.json").read_text())["goals"]
-    assert [goal["name"] for goal in told] == [goal.name for goal in ended.goals]
+    goals = json.loads((ended.folder / "goals.json").read_text())["goals"]
+    assert [goal["name"] for goal in goals] == [goal.name for goal in ended.goals]
     scores = [goal for goal in ended.goals if goal.name.startswith("listops, ")]
-    asked = {goal.name.removeprefix("listops, ").partition(":")[0] for goal in scores}
+    arm_names = {goal.name.removeprefix("listops, ").partition(":")[0] for goal in scores}
     forms = {"linformer, shared kv", "linformer, k = 8"}
     ways = {"linformer", "linformer, sliced", "linformer, pooled", "linformer, interpolated"}
-    assert asked == forms | ways
+    assert arm_names == forms | ways
     assert {goal.met for goal in scores} == {"undecided"}
     assert any(goal.met is not None and "effective rank" in goal.name for goal in ended.goals)
 
@@ -139,8 +139,8 @@ def test_the_page_shows_everything(ended):
 
 def test_parts_can_be_run_alone(tmp_path, monkeypatch):
     monkeypatch.delenv("SPARING_DATA", raising=False)
-    found = find_study("linformer").run(SMALL, tmp_path / "run", cells="cost/core/32/*")
-    assert {r.cell for r in found.records} - {"analysis"} == {
+    result = find_study("linformer").run(SMALL, tmp_path / "run", cells="cost/core/32/*")
+    assert {r.cell for r in result.records} - {"analysis"} == {
         *("cost/core/32/time", "cost/core/32/memory")
     }
     assert "This run is not complete" in write_report(tmp_path / "run")["html"].read_text()

@@ -12,8 +12,8 @@ def test_arms_drawn_together_have_a_colour_and_a_marker_each():
     places = positions(many, together)
     assert places["softmax"] == 0
     assert len({*places.values()}) == len(many) + 1
-    for each in together:
-        assert len({LIGHT.colour(places[arm]) for arm in each}) == len(each)
-        assert len({marker(places[arm]) for arm in each}) == min(len(each), len(MARKERS))
+    for group in together:
+        assert len({LIGHT.colour(places[arm]) for arm in group}) == len(group)
+        assert len({marker(places[arm]) for arm in group}) == min(len(group), len(MARKERS))
     crowd = positions(many, (many,))  # more than there are colours: all have signs though
     assert len({*crowd.values()}) == len(many) + 1

@@ -44,8 +44,8 @@ SMALL = Options(questions=("arena",), arena=ARENA, noise=(0.5,), looked_at=1)
 
 
 def answers(arm, right, **labels):
-    own = {"question": "arena", "task": "listops", "arm": arm, "seed": 0}
-    return answers_record((np.arange(200) < round(200 * right)).tolist(), {**own, **labels})
+    base = {"question": "arena", "task": "listops", "arm": arm, "seed": 0}
+    return answers_record((np.arange(200) < round(200 * right)).tolist(), {**base, **labels})
 
 
 def why(*records, chance=0.1):
@@ -58,14 +58,14 @@ def test_a_task_may_decide_where_dense_attention_is_better_than_both(uniform):
 
 
 def test_a_task_that_is_not_learned_decides_nothing():
-    told = why(answers("softmax", 0.14), answers("uniform", 0.05))
-    assert told == "of 200 inputs softmax is right on 14.0%, guessing on 10.0%"
+    reason = why(answers("softmax", 0.14), answers("uniform", 0.05))
+    assert reason == "of 200 inputs softmax is right on 14.0%, guessing on 10.0%"
 
 
 @pytest.mark.parametrize("uniform", [0.5, 0.495, 0.7])
 def test_a_task_that_needs_no_attention_decides_nothing(uniform):
-    told = why(answers("softmax", 0.5), answers("uniform", uniform))
-    assert told.endswith(f"the mean of all values on {uniform:.1%}")
+    reason = why(answers("softmax", 0.5), answers("uniform", uniform))
+    assert reason.endswith(f"the mean of all values on {uniform:.1%}")
 
 
 @pytest.mark.parametrize("labels", [{"seed": 1}, {"factor": 2}, {"task": "imdb"}])
@@ -140,7 +140,7 @@ def test_they_may_be_trained_after_all_in_the_same_folder(left, tmp_path):
     assert not [r for r in again.records if r.name == "left_out"]
     config = json.loads((left.folder / "config.json").read_text())
     assert not {"pilot", "arms"} & {*config["identity"]["arena"]}
-    assert "vision" not in config["identity"]  # nothing was asked of images
+    assert "vision" not in config["identity"]  # nothing was evaluated on images
 
 
 def test_arms_may_be_added_in_the_same_folder(left):
@@ -169,9 +169,9 @@ def test_a_task_that_was_left_out_hides_no_other_tasks_seeds():
         labels = {"question": "arena", "task": task, "arm": "softmax", "over": "seeds"}
         return Record("mean_score", 0.5, "share", "measured", labels, (0.4, 0.6), count)
 
-    told = {"key": "arena/listops/1/softmax", "why": "of 40 inputs softmax is right on 10.0%"}
+    left_out = {"key": "arena/listops/1/softmax", "why": "of 40 inputs softmax is right on 10.0%"}
     records = [mean("listops", 1), mean("cifar10", 3)]
-    records.append(Record("left_out", None, "", "measured", told))
+    records.append(Record("left_out", None, "", "measured", left_out))
     assert seeds(Run({}, records, [], [])) == {"arena/cifar10": {"softmax": 3}}
     assert seeds(Run({}, records[:2], [], [])) == {
         "arena/listops": {"softmax": 1},
@@ -183,11 +183,14 @@ def test_a_task_that_was_left_out_hides_no_other_tasks_seeds():
 
 
 def test_the_verdict_on_lengths_says_why_nothing_is_decided():
-    told = {"key": "longer/listops/0/linformer", "why": "of 40 inputs softmax is right on 10.0%"}
+    left_out = {
+        "key": "longer/listops/0/linformer",
+        "why": "of 40 inputs softmax is right on 10.0%",
+    }
     labels = {"question": "longer", "task": "listops", "arm": "softmax", "seed": 0}
     records = [
         Record("score", 0.1, "share", "measured", labels, count=40),
-        Record("left_out", None, "", "measured", told),
+        Record("left_out", None, "", "measured", left_out),
     ]
     lead, because = of_lengths(Run({}, records, [], []))
     assert lead.startswith("Undecided")
@@ -202,8 +205,8 @@ def test_what_changes_nothing_is_no_part_of_what_a_run_is():
     identity["pretrained"]["stages_of"] = {
         "imdb": {"arms": ["linear"], "batch_size": 8, "most_seeds": 3}
     }
-    told = {"stages": {"read_at": [128]}, "stages_of": {"imdb": {"batch_size": 8}}}
-    assert bare_identity(identity)["pretrained"] == told
+    expected = {"stages": {"read_at": [128]}, "stages_of": {"imdb": {"batch_size": 8}}}
+    assert bare_identity(identity)["pretrained"] == expected
     timed = {"speed": {"arms": ["softmax"]}, "language": {"masked": {"arms": ["linear"]}}}
     assert bare_identity(timed) == timed  # one cell times several variants
 
@@ -212,8 +215,14 @@ def test_what_changes_nothing_is_no_part_of_what_a_run_is():
 def test_a_run_is_in_the_precision_that_the_machine_takes(monkeypatch, multiplies, taken):
     monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
     monkeypatch.setattr("sparing.train.trainer.multiplies_bfloat16", lambda: multiplies)
-    told = {"arena": {"precision": "fast"}, "pretrained": {"stages": {"precision": taken}}}
-    of_arena, of_stages = bare_identity(told)["arena"], bare_identity(told)["pretrained"]["stages"]
+    recipe_identity = {
+        "arena": {"precision": "fast"},
+        "pretrained": {"stages": {"precision": taken}},
+    }
+    of_arena, of_stages = (
+        bare_identity(recipe_identity)["arena"],
+        bare_identity(recipe_identity)["pretrained"]["stages"],
+    )
     assert of_arena == of_stages == {"precision": taken}
 
 

@@ -38,8 +38,8 @@ class Trainings:
         self.folder(rate).mkdir(parents=True)
         if self.losses[rate] is None:
             raise NotFinite("the loss is not finite")
-        told = json.dumps({"validation_loss": self.losses[rate]})
-        (self.folder(rate) / "result.json").write_text(told)
+        content = json.dumps({"validation_loss": self.losses[rate]})
+        (self.folder(rate) / "result.json").write_text(content)
 
 
 def test_the_least_validation_loss_decides_and_nothing_is_trained_twice(tmp_path):
@@ -118,13 +118,13 @@ def test_a_later_seed_has_the_rate_of_the_first_whichever_is_trained_first(train
         records = cells[f"arena/listops/{seed}/uniform"].work()
         [rate] = [record.value for record in records if record.name == "learning_rate"]
         assert rate == 1e-3
-    assert {each.name for each in work.model_dir("uniform", 0, 1e-3).parent.iterdir()} == {
+    assert {path.name for path in work.model_dir("uniform", 0, 1e-3).parent.iterdir()} == {
         *("uniform-0-1000", "uniform-0-0.001", "uniform-1-0.001")
     }
-    told = [record.value for record in records if record.name == "score"]
+    scores = [record.value for record in records if record.name == "score"]
     assert work.open("uniform", 0).num_parameters() > 0
     again = evaluate(work.open("uniform", 0), work.task, batch_size=32)
-    assert told == [pytest.approx(again.score, abs=1e-9)]
+    assert scores == [pytest.approx(again.score, abs=1e-9)]
 
 
 def test_the_first_seed_is_planned_with_all_rates(trained):

@@ -43,6 +43,6 @@ def run_of(**counts):
 def test_few_seeds_are_told_of_the_tasks_that_have_them(counts, head, notice):
     run = run_of(**counts)
     assert head in ker_content.headline(run)
-    told = [each for each in ker_content.notices(run) if "no claim" in each]
-    assert len(told) == bool(notice)
-    assert not notice or told[0].startswith(notice)
+    lines = [line for line in ker_content.notices(run) if "no claim" in line]
+    assert len(lines) == bool(notice)
+    assert not notice or lines[0].startswith(notice)

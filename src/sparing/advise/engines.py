@@ -27,7 +27,7 @@ from sparing.measure.statistics import Ratio, as_record
 PYTORCH, ONNX, INT8 = "PyTorch", "ONNX Runtime", "ONNX Runtime INT8"
 Answers = Literal["class", "labels", "vectors", "nothing"]
 COMPARED = 200
-"""Texts, at most, whose answers in INT8 are compared."""
+"""How many texts are answered in INT8 and compared, at most."""
 
 
 @dataclass(frozen=True)

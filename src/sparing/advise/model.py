@@ -99,7 +99,7 @@ def resolve_tokens(subject: Subject, tokens: int | None) -> int:
     Raises ``UsageError`` naming the limit.
     """
     if tokens is not None and tokens < 1:
-        raise UsageError(f"--tokens must be at least 1, got {tokens}")
+        raise UsageError(f"--tokens must be at least 1; got {tokens}")
     limit = subject.limit
     if subject.reads == "images":
         if limit is None:
@@ -110,7 +110,7 @@ def resolve_tokens(subject: Subject, tokens: int | None) -> int:
     if tokens is None:
         return DEFAULT_TOKENS if limit is None else min(limit, DEFAULT_TOKENS)
     if limit is not None and tokens > limit:
-        raise UsageError(f"{subject.name} reads at most {limit} tokens, got --tokens {tokens}")
+        raise UsageError(f"{subject.name} reads at most {limit} tokens; got --tokens {tokens}")
     return tokens
 
 

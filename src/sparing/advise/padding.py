@@ -41,10 +41,10 @@ class Texts:
 class Padding:
     """The cost of padding on these texts.
 
-    ``pad_shares`` are the shares of pads in all batches, by arrangement: in file order padded to
-    the longest text of a batch or to the maximum length, grouped by length, one by one. ``ratios``
-    are times of the whole model over those in file order, on ``sample`` texts. ``cut`` is the
-    number of texts that reached the maximum length.
+    ``pad_shares`` are the shares of pads in all batches, by arrangement. Arrangements are file
+    order, padded to the longest text of a batch or to the maximum length, grouped by length, and
+    one by one. ``ratios`` are times of the whole model over those in file order, on ``sample``
+    texts. ``cut`` is the number of texts that reached the maximum length.
     """
 
     texts: int
@@ -130,7 +130,7 @@ def measure_padding(
     chosen = sample(texts, in_file_order(lengths, batch), ms_per_token, round_ms / 2.5)
     timed = _timed(subject, texts, chosen, batch, rounds, threads, budget_s)
     ratios = {name: latency.ratio for name, latency in timed.items() if name != FILE}
-    # One batch stands for all: the ratio is as many times larger.
+    # One batch represents all: the ratio is as many times larger.
     one, times = ratios[MAXIMUM], len(chosen)
     interval = one.interval and (times * one.interval[0], times * one.interval[1])
     ratios[MAXIMUM] = Ratio(times * one.value, interval, one.count)
@@ -162,7 +162,7 @@ def _pad_shares(texts: Texts, batch: int) -> dict[str, float]:
 
 
 def sample(texts: Texts, batches: Batches, ms_per_token: float, call_budget_ms: float) -> Batches:
-    """Batches spread evenly over the file whose padded tokens fit the time of one call."""
+    """Batches spread evenly over the file; their padded tokens fit the time of one call."""
     lengths = texts.lengths
     slots = sum(len(batch) * max(lengths[index] for index in batch) for batch in batches)
     share = call_budget_ms / max(ms_per_token * slots, 1e-9)

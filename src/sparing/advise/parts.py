@@ -30,8 +30,8 @@ from sparing.measure.statistics import Ratio, as_record, median_ratio
 Call = Callable[[], object]
 CORE, PROJECTIONS, FEED_FORWARD, REST = "attention core", "projections", "feed-forward", "rest"
 PARTS = (CORE, PROJECTIONS, FEED_FORWARD, REST)
-# The groups of calls that are timed: cores of layers that can and cannot be swapped; whole
-# attention modules with the projections inside, for attention that is not one fused call.
+# The groups of calls that are timed: cores of layers that can and cannot be swapped, and whole
+# attention modules. The latter hold the projections, for attention that is not one fused call.
 SERVED, LEFT, WHOLE, INSIDE = "served", "left", "whole attention", "projections inside"
 _ATTENTION_WORDS = ("attn", "attention")
 _IDLE = ("dropout", "droppath", "identity")

@@ -72,11 +72,11 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.batch < 1:
-            raise UsageError(f"--batch must be at least 1, got {self.batch}")
+            raise UsageError(f"--batch must be at least 1; got {self.batch}")
         if self.thread_count is not None and self.thread_count < 1:
-            raise UsageError(f"--threads must be at least 1, got {self.thread_count}")
+            raise UsageError(f"--threads must be at least 1; got {self.thread_count}")
         if min(self.lengths, default=1) < 1:
-            raise UsageError(f"--lengths must be at least 1, got {min(self.lengths)}")
+            raise UsageError(f"--lengths must be at least 1; got {min(self.lengths)}")
 
     def timing(self, stage: str) -> dict[str, Any]:
         """Rounds, threads and seconds of a stage, for the timers."""

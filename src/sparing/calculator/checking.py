@@ -36,9 +36,9 @@ def readable(texts: object, alphabet: str = TEXT) -> list[str]:
     that takes too long.
     """
     if isinstance(texts, str):
-        raise UsageError(f"the calculator reads a list of texts, got the text {texts[:SHOWN]!r}")
+        raise UsageError(f"the calculator reads a list of texts; got the text {texts[:SHOWN]!r}")
     if not isinstance(texts, Iterable):
-        raise UsageError(f"the calculator reads a list of texts, got one {type(texts).__name__}")
+        raise UsageError(f"the calculator reads a list of texts; got one {type(texts).__name__}")
     listed = list(texts)
     for text in listed:
         _check_readable(text, alphabet)
@@ -47,21 +47,21 @@ def readable(texts: object, alphabet: str = TEXT) -> list[str]:
 
 def _check_readable(text: object, alphabet: str) -> None:
     if not isinstance(text, str):
-        raise UsageError(f"the calculator reads texts, got one {type(text).__name__}")
+        raise UsageError(f"the calculator reads texts; got one {type(text).__name__}")
     _check_length(text)
     unknown = next((c for c in text if c not in alphabet and not c.isspace()), None)
     if unknown is not None:
         raise UsageError(f"the calculator reads digits, +, - and spaces, not {unknown!r}")
     if not any(c.isdigit() for c in text):
         what = f"{text[:SHOWN]!r}, which has no digit" if text else "an empty text"
-        raise UsageError(f"the calculator reads sums of numbers, got {what}")
+        raise UsageError(f"the calculator reads sums of numbers; got {what}")
     _check_work(text)
 
 
 def _check_length(text: str) -> None:
     if len(text) > MOST_CHARACTERS:
         raise UsageError(
-            f"the calculator reads up to {MOST_CHARACTERS:,} characters, got {len(text):,}"
+            f"the calculator reads up to {MOST_CHARACTERS:,} characters; got {len(text):,}"
         )
 
 
@@ -70,7 +70,7 @@ def _check_work(text: str) -> None:
     digits = max(map(len, numbers))
     if digits > MOST_DIGITS:
         raise UsageError(
-            f"the calculator reads numbers of up to {MOST_DIGITS:,} digits, got one of {digits:,}"
+            f"the calculator reads numbers of up to {MOST_DIGITS:,} digits; got one of {digits:,}"
         )
     if digits * len(numbers) > MOST_CELLS:
         raise UsageError(

@@ -71,7 +71,7 @@ class LanguageRecipe:
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "accumulation", "alpha", "watched"):
             if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
+                raise UsageError(f"{name} must be at least 1; got {getattr(self, name)}")
         if self.rank < 0 or not self.learning_rate > 0 or self.answers not in ("integer", "float"):
             raise UsageError("rank must be 0 or more, the rate above 0, answers integer or float")
 

@@ -42,9 +42,9 @@ class Answer:
     """The network's text, its confidence, and its tape on the way.
 
     ``confidence`` is the share of readings, with gates sampled by their probabilities, that give
-    the same numbers; or the lead of the least confident character over the next best where that is
-    less. ``rows`` are the numbers on the tape, with their switches; ``totals`` the running totals
-    in ten's complement, least significant digit first.
+    the same numbers. The lead of the least confident character over the next best limits it.
+    ``rows`` are the numbers on the tape, with their switches; ``totals`` the running totals in
+    ten's complement, least significant digit first.
     """
 
     text: str
@@ -87,8 +87,8 @@ class Calculator(nn.Module):
     the size of the last total, the writer, from the last column down, the characters of the answer.
     Only a symbol of few passes between columns and only characters between parts, and each is the
     most probable one. There is no rule for carries, signs or leading zeros outside the networks.
-    Built in are these: a row is a number and a digit a digit; a switch turned twice is not turned;
-    the first total is 0; columns and rows share weights; the tape is longer than its numbers.
+    Built in: a row is a number and a digit a digit, and a switch turned twice is not turned. The
+    first total is 0, columns and rows share weights, and the tape is longer than its numbers.
     """
 
     def __init__(self, sizes: Sizes | None = None) -> None:

@@ -99,7 +99,7 @@ def search_predictor(
     if name not in SPACES:
         raise UsageError(f"there is no space to search for {name!r}{nearest(name, SPACES)}")
     if trials < 1:
-        raise UsageError(f"trials must be at least 1, got {trials}")
+        raise UsageError(f"trials must be at least 1; got {trials}")
     _refuse_strangers(folder)
     with held_alone(folder, "search"):
         study = _open(name, folder, epochs, seed)

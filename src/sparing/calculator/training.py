@@ -66,7 +66,7 @@ class CalculatorRecipe:
             "attempts",
         ):
             if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
+                raise UsageError(f"{name} must be at least 1; got {getattr(self, name)}")
 
 
 @dataclass(frozen=True, eq=False)

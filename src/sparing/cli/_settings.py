@@ -18,8 +18,8 @@ T = TypeVar("T")
 def apply(config: T, settings: Sequence[str]) -> T:
     """The configuration with every ``path=value`` set.
 
-    Raises ``UsageError`` for an unknown path, with the nearest name, and for a value whose type is
-    not the field's. A mapping takes any name and value; its reader checks them.
+    Raises ``UsageError`` for an unknown path, with the nearest name, and for a value that is not of
+    the field's type. A mapping takes any name and value; its reader checks them.
     """
     for setting in settings:
         path, equals, text = setting.partition("=")

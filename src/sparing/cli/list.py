@@ -108,7 +108,7 @@ def _summary(module: str) -> str:
         if spec is None or not isinstance(spec.loader, InspectLoader):
             raise ImportError(f"there is no source of module {module}")
         tree = ast.parse(spec.loader.get_source(module) or "")
-    except (ImportError, SyntaxError) as error:  # of a distribution that is not ours
+    except (ImportError, SyntaxError) as error:  # of a foreign distribution
         return f"cannot be loaded: {one_line(str(error))}"
     first = (ast.get_docstring(tree) or "no description").partition("\n")[0]
     return first.replace("``", "")

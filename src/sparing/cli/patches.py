@@ -35,7 +35,7 @@ def run(
 ) -> None:
     """Draw which patches of your pictures a score keeps.
 
-    No model is needed. The first 12 pictures by name are drawn. --json lists the kept patches of
+    No model is needed. The first 12 pictures by name are shown. --json lists the kept patches of
     every picture, numbered row by row from 0.
     """
     from sparing.core.errors import UsageError

@@ -31,7 +31,7 @@ def run(
     ] = None,
     plan: Plan = False,
     cells: Annotated[
-        str, typer.Option(help="Run only cells whose key matches a pattern, such as 'sst2/*'.")
+        str, typer.Option(help="Run only cells with keys that match a pattern, such as 'sst2/*'.")
     ] = "*",
     minutes: Annotated[
         float | None, typer.Option(min=0, help="Start no cell after so many minutes.")

@@ -52,7 +52,7 @@ def latency_claims(others: Sequence[str], tokens: int) -> list[Claim]:
 
 
 def accuracy_verdict(result: GoalResult) -> Accuracy:
-    """The decided claim in a word: better where the interval that decided it lies above 0."""
+    """The decided claim in a word: better where the interval that decided it is above 0."""
     if result.met is True:
         return "better" if result.interval is not None and result.interval[0] > 0 else "no worse"
     return "worse" if result.met is False else "undecided"

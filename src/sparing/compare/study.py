@@ -36,8 +36,7 @@ class Options:
 
     # The task and its own options, such as {"examples": 20000}.
     task: str = "digits"
-    # The variants, the dense one first or added; "all", "controls" and "family:NAME" stand for
-    # several.
+    # The variants, the dense one first or added; "all", "controls" and "family:NAME" name several.
     mechanisms: Annotated[tuple[str, ...], some, distinct] = (DENSE, "linformer", "kerformer")
     # Every variant is trained with each of them.
     seeds: Annotated[tuple[int, ...], some, distinct] = (0, 1, 2, 3, 4)

@@ -98,7 +98,7 @@ def _require(group: str, name: str, value: Any, condition: Condition) -> None:
         if condition.known:
             require_choice(group or "the study", name, entry, condition.known)
         elif not _holds(condition, entry):
-            raise UsageError(f"{whole} {condition.words}, got {quoted(entry)}")
+            raise UsageError(f"{whole} {condition.words}; got {quoted(entry)}")
 
 
 def _holds(condition: Condition, value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Files that git keeps compressed: ``NAME.gz`` stands for ``NAME``, and a reader takes either."""
+"""Files that git keeps compressed: a reader of ``NAME`` takes ``NAME.gz``, too."""
 
 from __future__ import annotations
 

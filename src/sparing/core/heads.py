@@ -11,9 +11,9 @@ from sparing.core.errors import UsageError
 class Heads:
     """The number and width of a mechanism's heads.
 
-    ``count`` heads of ``dim`` features each; ``width`` is the width of the layer's input (count x
-    dim unless given); ``tokens`` the longest sequence, for mechanisms with parameters for each
-    position (others ignore it).
+    ``count`` heads of ``dim`` features each. ``width`` is the width of the layer's input (count x
+    dim unless given). ``tokens`` is the longest sequence, for mechanisms with parameters for each
+    position; others ignore it.
     """
 
     count: int
@@ -27,6 +27,6 @@ class Heads:
             if value is None and name in ("width", "tokens"):
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise UsageError(f"Heads({name}=...) must be a positive integer, got {value!r}")
+                raise UsageError(f"Heads({name}=...) must be a positive integer; got {value!r}")
         if self.width is None:
             object.__setattr__(self, "width", self.count * self.dim)

@@ -55,7 +55,7 @@ class Mechanism(nn.Module, abc.ABC):
 
         Each stream is (batch, heads, tokens, dim), or (batch, tokens, width) for x; the result is
         shaped like q. Raises ``Unsupported`` for a mask that the traits exclude and ``UsageError``
-        for wrong shapes, mixed types, or (on CPU) NaN in real tokens; infinite numbers are named
+        for wrong shapes, mixed types, or (on CPU) NaN in real tokens. Infinite numbers are named
         where they make the output infinite or NaN.
         """
         tensors = self._named(streams, mask)
@@ -85,10 +85,10 @@ class Mechanism(nn.Module, abc.ABC):
     ) -> Float[Tensor, "batch heads queries dim"]:
         """The mechanism itself; one with other ``streams`` takes those, in their order.
 
-        It may rely on these facts: shapes, types and traits are checked; nothing is empty; k, v and
-        x are zero at pads, and so is q where queries and keys are one sequence (finite, where the
-        class ``ignores_pads``). Queries that ``mask`` lets see no key may get any finite value:
-        they are set to zero afterwards.
+        It may rely on these facts: shapes, types and traits are checked, and nothing is empty. At
+        pads k, v and x are zero, and so is q where queries and keys are one sequence. Where the
+        class ``ignores_pads``, they are finite instead. Queries that ``mask`` lets see no key may
+        get any finite value: they are set to zero afterwards.
         """
 
     @abc.abstractmethod
@@ -128,7 +128,7 @@ class Mechanism(nn.Module, abc.ABC):
 
     def _named(self, streams: tuple[Tensor, ...], mask: Mask) -> dict[str, Tensor]:
         if not isinstance(mask, Mask):
-            raise UsageError(f"{_name(self)}: mask must be a sparing.Mask, got {quoted(mask)}")
+            raise UsageError(f"{_name(self)}: mask must be a sparing.Mask; got {quoted(mask)}")
         if len(streams) != len(self.streams):
             expected = ", ".join(self.streams)
             raise UsageError(f"{_name(self)} takes the streams {expected}; got {len(streams)}")

@@ -31,7 +31,7 @@ def require_options(name: str, mechanism: type, options: Mapping[str, object]) -
 def require_type(name: str, option: str, value: object, hint: Any) -> None:
     """Raise ``UsageError`` for a value that is not of the declared type."""
     if not _fits(value, hint):
-        raise UsageError(f"{name}: {option} must be {_in_words(hint)}, got {quoted(value)}")
+        raise UsageError(f"{name}: {option} must be {_in_words(hint)}; got {quoted(value)}")
 
 
 def _hints(mechanism: type) -> dict[str, Any]:

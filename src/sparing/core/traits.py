@@ -9,14 +9,19 @@ from dataclasses import dataclass
 class Traits:
     """Positive, checked facts about a mechanism, plus where it comes from.
 
-    causal: honours ``Mask(causal=True)``; padding: honours ``Mask(keep=...)``; cross: queries may
-    be another sequence than keys; any_length: serves every length (otherwise up to
-    ``Heads.tokens``); exact: equals softmax(q k^T / sqrt(dim)) v; permutable: permuting the keys
-    with their values changes nothing; random: draws random numbers at construction; differentiable:
-    gradients are the true ones (otherwise only finite); exportable: ``torch.export`` at one length
-    runs at another; onnx: the file of ``torch.onnx.export(dynamo=True)`` gives the same answers in
-    onnxruntime, for any batch, length and padding. ``family`` groups it in lists and tables (one of
-    ``FAMILIES``); ``arm`` says that a study of all mechanisms includes it.
+    - causal: honours ``Mask(causal=True)``; padding: honours ``Mask(keep=...)``
+    - cross: queries may be another sequence than keys
+    - any_length: serves every length (otherwise up to ``Heads.tokens``)
+    - exact: equals softmax(q k^T / sqrt(dim)) v
+    - permutable: permuting the keys with their values changes nothing
+    - random: samples parameters at construction
+    - differentiable: gradients are the true ones (otherwise only finite)
+    - exportable: ``torch.export`` at one length runs at another
+    - onnx: the file of ``torch.onnx.export(dynamo=True)`` gives the same answers in onnxruntime,
+      for any batch, length and padding
+
+    ``family`` groups it in lists and tables (one of ``FAMILIES``). ``arm`` says that a study of all
+    mechanisms includes it.
     """
 
     paper: str

@@ -13,7 +13,7 @@ OURS = ("sparing", PAPERS)
 
 @cache
 def installed() -> dict[str, EntryPoint]:
-    """Where each installed study is declared, by its name; no other distribution replaces ours."""
+    """Where each installed study is declared, by its name; none replaces one of sparing's."""
     entries = sorted(entry_points(group=GROUP), key=_is_ours)
     return {entry.name: entry for entry in entries}
 

@@ -34,7 +34,7 @@ MODELS, QUESTIONS, TASKS = "models", "questions", "tasks"
 class Merged:
     """What a merged run consists of: how many cells came from each folder, in their order.
 
-    ``doubled`` cells were finished in more than one; the first one's records stand.
+    ``doubled`` cells were finished in more than one; the first one's records are kept.
     """
 
     folder: Path

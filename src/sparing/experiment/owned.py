@@ -84,7 +84,7 @@ def drop_folder(folder: Path) -> None:
 
 
 def drop_drawn(folder: Path) -> list[Path]:
-    """Remove the files that ``sparing report`` draws again, and return them."""
+    """Remove the files that ``sparing report`` writes again, and return them."""
     drawn = drawn_files(folder)
     for path in drawn:
         path.unlink()
@@ -121,7 +121,7 @@ def _is_scratch(path: Path, folder: Path) -> bool:
 
 
 def drawn_files(folder: Path) -> list[Path]:
-    """The files drawn from a run's records: its HTML page, and the figures that its page names."""
+    """The files written from a run's records: its HTML page, and the figures on its page."""
     files = [folder / DRAWN] if (folder / DRAWN).is_file() else []
     try:
         page = read_plain(folder / PAGE).decode("utf-8", "replace")

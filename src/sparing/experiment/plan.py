@@ -50,7 +50,7 @@ class Plan:
         return sum((cell.minutes for cell in self.cells if not cell.done), 0.0)
 
     def only(self, pattern: str) -> Plan:
-        """The cells whose keys fit a pattern; raises ``UsageError`` where none does."""
+        """The cells with keys that fit a pattern; raises ``UsageError`` where none does."""
         return replace(self, cells=tuple(_fitting(self.cells, pattern)))
 
     def groups(self) -> dict[str, list[PlannedCell]]:
@@ -68,7 +68,7 @@ class Plan:
 
 
 def wanted_cells(cells: Sequence[Cell], pattern: str) -> list[Cell]:
-    """The cells whose keys fit a pattern; raises ``UsageError`` where none does."""
+    """The cells with keys that fit a pattern; raises ``UsageError`` where none does."""
     return _fitting(cells, pattern)
 
 

@@ -123,7 +123,7 @@ def study_of(name: object) -> Study:
 
 
 def shown_as(name: object) -> Study:
-    """The study whose page shows a run of the study that a file names.
+    """The study that shows a run of the study that a file names.
 
     Runs of no study and of foreign ones that are not imported are shown as comparisons.
     """

@@ -34,7 +34,7 @@ LONGEST_ERROR = 400
 
 @dataclass(frozen=True)
 class Cell:
-    """One piece of work that is done whole or not at all; ``key`` names it within the run.
+    """One unit of work that is done whole or not at all; ``key`` names it within the run.
 
     ``idle`` gives the reason to skip the cell, from the records so far; an empty text where it must
     run.
@@ -225,7 +225,7 @@ def open_run(
 def read_config(folder: Path, study: object = None) -> dict[str, Any]:
     """A run's configuration; raises ``DataError`` when the folder holds none.
 
-    Its study is one of ours, a dotted name, or the ``study`` that the caller runs.
+    Its study is an installed one, a dotted name, or the ``study`` that the caller runs.
     """
     path = folder / "config.json"
     if not path.exists():
@@ -241,7 +241,7 @@ def read_config(folder: Path, study: object = None) -> dict[str, Any]:
 
 
 def refuse_strangers(folder: Path) -> None:
-    """Raise ``UsageError`` before anything is written into a folder that is not ours."""
+    """Raise ``UsageError`` before anything is written into a folder that is no run."""
     if not folder.is_dir() or (folder / "config.json").exists():
         return
     strangers = sorted(p.name for p in folder.iterdir() if not p.name.startswith("."))

@@ -147,7 +147,7 @@ def _build(training: Training, task: Task, seed: int) -> tuple[PreTrainedModel, 
     if _is_swapped(training.model):
         if training.sizes:
             raise UsageError(
-                f"a pretrained model has no sizes to set, got {', '.join(training.sizes)}"
+                f"a pretrained model has no sizes to set; got {', '.join(training.sizes)}"
             )
         model = open_model(training.model)
         require_fit(model, task, training.model)

@@ -121,7 +121,7 @@ class Chain:
     def threshold(self, value: float) -> None:
         """Set it; raises ``UsageError`` outside [0, 1]."""
         if not 0 <= value <= 1:
-            raise UsageError(f"threshold must be in [0, 1], got {value}")
+            raise UsageError(f"threshold must be in [0, 1]; got {value}")
         self._threshold = value
 
     def __call__(self, inputs: Mapping[str, Any]) -> tuple[Any, Any]:

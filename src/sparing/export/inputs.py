@@ -32,7 +32,7 @@ def checked(
     token at its start, or with impossible values.
     """
     if not isinstance(inputs, Mapping):
-        raise UsageError(f"inputs are a mapping of names to arrays, got {type(inputs).__name__}")
+        raise UsageError(f"inputs are a mapping of names to arrays; got {type(inputs).__name__}")
     given = {str(name): _tensor(str(name), value) for name, value in inputs.items()}
     if TYPES in given and TYPES not in takes and not bool(given[TYPES].any()):
         del given[TYPES]
@@ -100,9 +100,9 @@ def _require_values(name: str, value: Tensor) -> Tensor:
     value = value.long()
     least, most = int(value.min()), int(value.max())
     if name == MASK and (least < 0 or most > 1):
-        raise UsageError(f"{name} must be 1 for real tokens and 0 for pads, got {least} to {most}")
+        raise UsageError(f"{name} must be 1 for real tokens and 0 for pads; got {least} to {most}")
     if least < 0:
-        raise UsageError(f"{name} must not be negative, got {least}")
+        raise UsageError(f"{name} must not be negative; got {least}")
     return value
 
 

@@ -38,7 +38,7 @@ class Int8Settings:
 
     ``scales`` is one of three. "tensor": one for each weight and one for all activations of a
     layer. "channel": one for each output of a weight, one for all activations. "blocks": one for
-    every 32 inputs of each output and of each token's activations; it is closest to float32 and
+    every 32 inputs of each output and of each token's activations. It is closest to float32 and
     independent of the batch, but slower, and classification heads stay float32. ``reduce_range``
     limits weights to 7 bits: unless given, on x86 processors without VNNI, where 16-bit sums
     overflow. ``float32_layers`` are patterns such as ``"0.layers.0.*"``: the segment's number from

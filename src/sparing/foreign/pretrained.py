@@ -1,7 +1,7 @@
 """The one module that opens configurations, tokenizers and weights of transformers.
 
-A folder can ask transformers to run its Python files (``auto_map``), to fetch kernels
-(``attn_implementation`` with a slash) or to open another model (``adapter_config.json``). All of
+A folder can make transformers run its Python files (``auto_map``), fetch kernels
+(``attn_implementation`` with a slash) or open another model (``adapter_config.json``). All of
 this is refused here.
 """
 
@@ -46,7 +46,7 @@ def local(source: str | Path) -> str:
 def open_config(source: str | Path, kind: Any = AutoConfig) -> PreTrainedConfig:
     """The configuration of a folder or hub name, of the class ``kind`` where it is given.
 
-    Raises transformers' errors, ``ValueError`` where the configuration asks for foreign code, and
+    Raises transformers' errors, ``ValueError`` where the configuration needs foreign code, and
     ``CheckpointError`` for sizes that its weights cannot have.
     """
     path = local(source)
@@ -61,7 +61,7 @@ def open_config(source: str | Path, kind: Any = AutoConfig) -> PreTrainedConfig:
         chosen = getattr(part, "_attn_implementation", None)
         names = chosen.values() if isinstance(chosen, dict) else (chosen,)
         if any("/" in str(name) for name in names):
-            raise ValueError("its configuration asks for an attention kernel to be fetched")
+            raise ValueError("its configuration needs an attention kernel to be fetched")
     return config
 
 
@@ -74,7 +74,7 @@ def open_weights(kind: Any, source: str | Path, **options: Any) -> Any:
     """A model of the class ``kind`` (an Auto class too) with the weights of a folder or hub name.
 
     ``options`` go to ``from_pretrained``, and its result is returned. Raises transformers' errors,
-    ``ValueError`` for a folder that asks for foreign code or models, and ``CheckpointError`` for
+    ``ValueError`` for a folder that needs foreign code or models, and ``CheckpointError`` for
     weights that are not finite or far smaller than the configuration.
     """
     path = local(source)

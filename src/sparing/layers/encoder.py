@@ -89,7 +89,7 @@ class AdaptiveEncoder(nn.Module):
         self.layers = nn.ModuleList(ElasticLayer(size, form) for size in sizes)
         numbers = sorted({*exits, len(sizes)})
         if numbers[0] < 1 or numbers[-1] > len(sizes):
-            raise UsageError(f"exits are layers from 1 to {len(sizes)}, got {list(exits)}")
+            raise UsageError(f"exits are layers from 1 to {len(sizes)}; got {list(exits)}")
         self.heads = nn.ModuleDict({str(number): ExitHead(head) for number in numbers})
         self.confidences = nn.ModuleDict()
         self.gates = nn.ModuleDict()
@@ -174,7 +174,7 @@ class AdaptiveEncoder(nn.Module):
         """
         last = len(self.layers)
         if not places or any(not 1 <= number < last for number in places):
-            raise UsageError(f"gates come after layers 1 to {last - 1}, got {list(places)}")
+            raise UsageError(f"gates come after layers 1 to {last - 1}; got {list(places)}")
         head = self.head(last)
         if head.form.averages:
             raise UsageError("the model's head reads all tokens: gates need a class token")

@@ -24,7 +24,7 @@ class FrontierPoint:
 
     def __post_init__(self) -> None:
         if not 0 < self.cost_share < math.inf:
-            raise UsageError(f"a plan's share of the FLOPs must be above 0, got {self.cost_share}")
+            raise UsageError(f"a plan's share of the FLOPs must be above 0; got {self.cost_share}")
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

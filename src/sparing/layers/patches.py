@@ -66,13 +66,14 @@ def patch_scores(
     [0, 1], e is 1e-6, p_b the share of brightnesses in bin b of ``bins`` equal ones.
 
     Source: Michelson contrast, variance and histogram entropy as in HuggingGreen (2023), section 3.
-    What differs: scores are of raw pixels before any normalisation; e is in the denominator, so
-    black patches have none; the entropy is that of a histogram, where the published code takes the
-    logarithm of pixel values. Raises ``UsageError`` for an unknown score or less than two bins.
+    What differs: scores are of raw pixels before any normalisation. With e in the denominator,
+    black patches have no contrast. The entropy is that of a histogram, where the published code
+    takes the logarithm of pixel values. Raises ``UsageError`` for an unknown score or less than two
+    bins.
     """
     require_choice("patch selection", "score", score, SCORES)
     if bins < 2:
-        raise UsageError(f"an entropy needs two bins at least, got {bins}")
+        raise UsageError(f"an entropy needs two bins at least; got {bins}")
     pixels = pixels.nan_to_num()
     if score == "variance":
         return _variance(patches_of(pixels.clamp(0, 1), size))
@@ -109,9 +110,9 @@ def choose_patches(
     require_choice("patch selection", "way", way, WAYS)
     patches = scores.shape[1]
     if not 1 <= count <= patches:
-        raise UsageError(f"count must be from 1 to the {patches} patches there are, got {count}")
+        raise UsageError(f"count must be from 1 to the {patches} patches there are; got {count}")
     if not temperature > 0 or not floor > 0:
-        raise UsageError(f"temperature and floor must be above 0, got {temperature} and {floor}")
+        raise UsageError(f"temperature and floor must be above 0; got {temperature} and {floor}")
     if way == "sampled":
         scores = _perturbed(scores, temperature, floor, noise)
     order = scores.sort(dim=1, descending=True, stable=True).indices
@@ -125,10 +126,10 @@ def keep_count(patches: int, keep: int | float) -> int:
     """
     if isinstance(keep, int) and not isinstance(keep, bool):
         if not 1 <= keep <= patches:
-            raise UsageError(f"keep must be from 1 to the {patches} patches there are, got {keep}")
+            raise UsageError(f"keep must be from 1 to the {patches} patches there are; got {keep}")
         return keep
     if not 0 < keep <= 1:
-        raise UsageError(f"keep must be a share in (0, 1] or a whole number, got {keep}")
+        raise UsageError(f"keep must be a share in (0, 1] or a whole number; got {keep}")
     return max(1, round(keep * patches))
 
 

@@ -45,8 +45,8 @@ class Plan:
     above it that do not leave there run the later layers with ``narrow_heads`` and
     ``narrow_neurons``: one count for each of these layers, none larger than the others' own.
 
-    ``confidence`` is compared with both thresholds: "softmax", the largest of the class
-    probabilities at that exit, or "learned", the probability that the exit's answer is the whole
+    ``confidence`` is compared with both thresholds. "softmax" is the largest of the class
+    probabilities at that exit. "learned" is the probability that the exit's answer is the whole
     model's, from a head that ``fit_confidence`` makes. ``gated`` plans drop tokens by the model's
     gates (``layers.gates``) instead of by a share.
     """
@@ -68,13 +68,13 @@ class Plan:
     def __post_init__(self) -> None:
         if not self.heads or len(self.heads) != len(self.neurons):
             raise UsageError(
-                f"a plan needs heads and neurons for the same layers, got {len(self.heads)} and "
+                f"a plan needs heads and neurons for the same layers; got {len(self.heads)} and "
                 f"{len(self.neurons)}"
             )
         if min(self.heads) < 1 or min(self.neurons) < 1:
             raise UsageError("a plan keeps at least one head and one neuron in each layer")
         if not 0 < self.tokens_kept <= 1:
-            raise UsageError(f"tokens_kept must be in (0, 1], got {self.tokens_kept}")
+            raise UsageError(f"tokens_kept must be in (0, 1]; got {self.tokens_kept}")
         if not 0 <= self.threshold <= 1 or not self.tokens_above >= 0:
             raise UsageError("threshold must be in [0, 1] and tokens_above not negative")
         if self.tokens_after < 1 or any(not 1 <= layer <= self.layers for layer in self.exits):
@@ -84,7 +84,7 @@ class Plan:
             raise UsageError("a plan drops tokens by gates, or by tokens_kept and tokens_above")
         if self.confidence not in CONFIDENCES:
             raise UsageError(
-                f"a plan's confidence is {' or '.join(CONFIDENCES)}, got {self.confidence!r}"
+                f"a plan's confidence is {' or '.join(CONFIDENCES)}; got {self.confidence!r}"
                 f"{nearest(str(self.confidence), CONFIDENCES)}"
             )
 
@@ -100,7 +100,7 @@ class Plan:
         if len(self.narrow_heads) != rest or len(self.narrow_neurons) != rest:
             raise UsageError(
                 f"narrow_heads and narrow_neurons need one count for each of the {rest} layers "
-                f"after narrow_after, got {len(self.narrow_heads)} and {len(self.narrow_neurons)}"
+                f"after narrow_after; got {len(self.narrow_heads)} and {len(self.narrow_neurons)}"
             )
         pairs = [
             *zip(self.narrow_heads, self.heads[self.narrow_after :], strict=False),
@@ -232,7 +232,7 @@ def narrowed(sizes: Sequence[LayerSizes], share: float, layers: int | None = Non
     """
     depth = len(sizes) if layers is None else layers
     if not 0 < share <= 1 or not 1 <= depth <= len(sizes):
-        raise UsageError(f"a share in (0, 1] and 1 to {len(sizes)} layers, got {share}, {depth}")
+        raise UsageError(f"a share in (0, 1] and 1 to {len(sizes)} layers; got {share}, {depth}")
     chosen = sizes[:depth]
     return Plan(
         tuple(max(1, round(size.heads * share)) for size in chosen),
@@ -249,7 +249,7 @@ def narrowing(plan: Plan, share: float, *, after: int, above: float) -> Plan:
     """
     if not 0 < share <= 1 or not 1 <= after < plan.layers:
         raise UsageError(
-            f"a share in (0, 1] after one of layers 1 to {plan.layers - 1}, got {share}, {after}"
+            f"a share in (0, 1] after one of layers 1 to {plan.layers - 1}; got {share}, {after}"
         )
     return replace(
         plan,

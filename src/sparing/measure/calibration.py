@@ -150,7 +150,7 @@ def early_answers(
     """
     if confidences.ndim != 2 or confidences.shape != labels.shape or not confidences.size:
         raise UsageError(
-            "confidences and labels must both be (examples, exits), got "
+            "confidences and labels must both be (examples, exits); got "
             f"{confidences.shape} and {labels.shape}"
         )
     answers = np.empty((len(labels), len(thresholds)), dtype=np.int64)
@@ -164,14 +164,14 @@ def early_answers(
 def _check_levels(epsilon: float, delta: float) -> None:
     for name, value in (("epsilon", epsilon), ("delta", delta)):
         if not 0 < value < 1:
-            raise UsageError(f"{name} must be between 0 and 1, got {value}")
+            raise UsageError(f"{name} must be between 0 and 1; got {value}")
 
 
 def _checked(losses: NDArray[Any], epsilon: float, delta: float) -> NDArray[np.float64]:
     """The losses as float64, after checks of them and of the levels."""
     _check_levels(epsilon, delta)
     if losses.ndim != 2 or losses.shape[1] == 0:
-        raise UsageError(f"losses must be (examples, settings), got {losses.shape}")
+        raise UsageError(f"losses must be (examples, settings); got {losses.shape}")
     table = losses.astype(np.float64)
     # Written so that NaN fails too.
     if not ((table >= 0) & (table <= 1)).all():

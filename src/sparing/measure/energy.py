@@ -1,4 +1,4 @@
-"""The energy of a piece of work, by component, and how each figure was obtained.
+"""The energy of some work, by component, and how each figure was obtained.
 
 Counters where the machine has them (``measured``); integrated power where a GPU has only that
 (``integrated``). Where the processor shows no counter, as in most virtual machines, its busy

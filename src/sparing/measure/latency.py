@@ -98,11 +98,11 @@ def _check(
             f"the baseline {baseline!r} is not among the calls{nearest(baseline, calls)}"
         )
     if rounds < 1:
-        raise UsageError(f"rounds must be at least 1, got {rounds}")
+        raise UsageError(f"rounds must be at least 1; got {rounds}")
     if warmup < 0:
-        raise UsageError(f"warmup must not be negative, got {warmup}")
+        raise UsageError(f"warmup must not be negative; got {warmup}")
     if not min_sample_ms >= 0:
-        raise UsageError(f"min_sample_ms must not be negative, got {min_sample_ms}")
+        raise UsageError(f"min_sample_ms must not be negative; got {min_sample_ms}")
 
 
 def turn(names: list[str], number: int) -> list[str]:

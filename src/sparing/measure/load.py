@@ -26,8 +26,8 @@ CELL_TIME = "cell_time_s"  # for plans of later runs: no result depends on it
 # 75 % a time is a third too long, in one round more than in the next. One other thread for each
 # processor leaves 50 to 67 %.
 LEAST_SHARE = 0.75
-# Other work, in processors, that may exceed what our threads leave free: system services take
-# below 0.1. Two processors with one thread of ours allow 1.4; a load of 3 takes 1.5.
+# Other work, in processors, that may exceed what sparing's threads leave free: system services take
+# below 0.1. Two processors with one such thread allow 1.4; a load of 3 takes 1.5.
 TOLERANCE = 0.4
 # Below this a counter in steps of 10 ms is too coarse for other programs.
 LEAST_WINDOW_S = 0.5
@@ -192,7 +192,7 @@ def worst(loads: Sequence[Load]) -> Load | None:
 
 
 def with_load(work: Callable[[], list[Record]]) -> list[Record]:
-    """The records of a piece of work; if they include times, with the machine's other work too.
+    """The records of some work; if they include times, with the machine's other work too.
 
     That is the worst load of its timings. Without timings, but with times, as of a training without
     a meter, it is the load of the whole work.

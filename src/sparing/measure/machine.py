@@ -76,7 +76,7 @@ def threads(count: int | None) -> Iterator[int]:
     ``None`` leaves it. Raises ``UsageError`` for a count below one.
     """
     if count is not None and count < 1:
-        raise UsageError(f"threads must be at least 1, got {count}")
+        raise UsageError(f"threads must be at least 1; got {count}")
     before = torch.get_num_threads()
     if count is not None:
         torch.set_num_threads(count)

@@ -100,7 +100,7 @@ def _request(target: str, arguments: Mapping[str, Any], threads: int) -> str:
     if not (module and colon and function):
         raise UsageError(f"{target!r} must be of the form 'package.module:function'")
     if threads < 1:
-        raise UsageError(f"threads must be at least 1, got {threads}")
+        raise UsageError(f"threads must be at least 1; got {threads}")
     try:
         return json.dumps({"target": target, "arguments": dict(arguments), "threads": threads})
     except (TypeError, ValueError) as error:

@@ -72,7 +72,7 @@ def pool_differences(tasks: Sequence[Array], *, confidence: float = 0.95) -> Poo
     if not all(np.isfinite(gaps).all() for gaps in arrays):
         raise UsageError("a difference is not finite")
     if not 0 < confidence < 1:
-        raise UsageError(f"confidence must be in (0, 1), got {confidence}")
+        raise UsageError(f"confidence must be in (0, 1); got {confidence}")
     total = sum(gaps.shape[1] for gaps in arrays)
     shares = [gaps.shape[1] / total for gaps in arrays]
     value = float(sum(share * gaps.mean() for share, gaps in zip(shares, arrays, strict=True)))

@@ -146,7 +146,7 @@ def verdict(difference: Difference, margin: float, *, higher_is_better: bool = T
     certain.
     """
     if margin < 0 or math.isnan(margin):
-        raise UsageError(f"the margin must not be negative, got {margin}")
+        raise UsageError(f"the margin must not be negative; got {margin}")
     if difference.interval is None or difference.count < 2:
         return "undecided"
     low, high = difference.interval
@@ -187,7 +187,7 @@ def holm(p_values: Values) -> list[float]:
     """
     raw = np.asarray(p_values, dtype=np.float64)
     if raw.ndim != 1 or not ((raw >= 0) & (raw <= 1)).all():
-        raise UsageError(f"p-values must be between 0 and 1, got {list(p_values)}")
+        raise UsageError(f"p-values must be between 0 and 1; got {list(p_values)}")
     order = np.argsort(raw, kind="stable")
     scaled = raw[order] * np.arange(len(raw), 0, -1)
     adjusted = np.empty_like(raw)
@@ -213,7 +213,7 @@ def non_inferiority(candidate: Values, baseline: Values, margin: float) -> float
     -margin: the result of a sign test, since the t test is undefined.
     """
     if not margin > 0:
-        raise UsageError(f"the margin must be positive, got {margin}")
+        raise UsageError(f"the margin must be positive; got {margin}")
     above = _paired(candidate, baseline) + margin
     count = len(above)
     if count < 2:
@@ -247,7 +247,7 @@ def _paired(candidate: Values, baseline: Values) -> Array:
     first, second = (np.asarray(values, dtype=np.float64) for values in (candidate, baseline))
     if first.shape != second.shape or first.ndim != 1 or not first.size:
         raise UsageError(
-            f"pairs need two lists of one length, got {first.shape} and {second.shape}"
+            f"pairs need two lists of one length; got {first.shape} and {second.shape}"
         )
     if not (np.isfinite(first).all() and np.isfinite(second).all()):
         raise UsageError("pairs hold a value that is not finite")
@@ -288,7 +288,7 @@ def _mean_interval(
 
 def _student_quantile(count: int, confidence: float) -> float:
     if not 0 < confidence < 1:
-        raise UsageError(f"confidence must be between 0 and 1, got {confidence}")
+        raise UsageError(f"confidence must be between 0 and 1; got {confidence}")
     return float(stats.t.ppf((1 + confidence) / 2, count - 1))
 
 

@@ -1,4 +1,4 @@
-"""Tokens a stride apart: the columns of a row written as lines of ``stride`` tokens."""
+"""Every ``stride``-th token: the columns of a row written as lines of ``stride`` tokens."""
 
 from __future__ import annotations
 

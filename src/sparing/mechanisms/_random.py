@@ -14,7 +14,7 @@ class Directions(nn.Module):
 
     By default each is normal with variance one. ``orthogonal`` makes each group of ``dim`` vectors
     orthogonal, with the lengths of normal vectors. ``equal`` gives all of them the length
-    sqrt(dim). The generator's state is a buffer too: a restored model draws the same next vectors.
+    sqrt(dim). The generator's state is a buffer too: a restored model samples the same vectors.
     """
 
     def __init__(self, count: int, dim: int, *, seed: int, orthogonal: bool, equal: bool) -> None:

@@ -35,13 +35,13 @@ class Adaptive(Mechanism):
 
     Symbols: x is the layer's input, h the head, MLP two hidden layers of ``scorer_share`` times the
     width. ``scores`` names the source of s: "token" as above, "pooled" sigmoid(MLP(mean of x)),
-    "global" one learned number for each head, "random" one random number for each head, "fixed"
-    ``score`` for all; learned ones start about ``score``. ``levels`` widths dim, dim/2, dim/4, ...
-    (0: every width); ``reduce`` "qkv" cuts the values too; ``scale`` "reduced" divides by sqrt(w).
-    ``per_query`` cuts each query by its own s, which the future does not enter. Training fades the
-    coordinates by clamp(dim s - c, 0, 1); ``temperature`` is that of the straight-through
-    threshold. An open ``sparing.record`` logs ``score``, ``token_score`` and ``auxiliary_loss``:
-    mean s, or (mean s / budget - 1)^2.
+    "global" one learned number for each head, "random" a random one, "fixed" ``score`` for all.
+    Learned ones start about ``score``. ``levels`` widths dim, dim/2, dim/4, ... (0: every width);
+    ``reduce`` "qkv" cuts the values too; ``scale`` "reduced" divides by sqrt(w). ``per_query`` cuts
+    each query by its own s, which the future does not enter. Training fades the coordinates by
+    clamp(dim s - c, 0, 1); ``temperature`` is that of the straight-through threshold. An open
+    ``sparing.record`` logs ``score``, ``token_score`` and ``auxiliary_loss``: mean s, or (mean s /
+    budget - 1)^2.
 
     Cost: 2 (w + dim) flops for each pair, or 4 w with ``reduce="qkv"``. For each token ("pooled":
     for each row) 2 width (width/4 + ...) for the scorer. In BERT-base that is more than the cut
@@ -256,14 +256,14 @@ class Adaptive(Mechanism):
             allowed = "in (0, 1); only fixed scores may be 1" if learned else "in (0, 1]"
             raise UsageError(f"adaptive: score must be {allowed}; got {self.score}")
         if self.threshold is not None and not 0 < self.threshold < 1:
-            raise UsageError(f"adaptive: threshold must be in (0, 1) or None, got {self.threshold}")
+            raise UsageError(f"adaptive: threshold must be in (0, 1) or None; got {self.threshold}")
         if self.levels < 0:
-            raise UsageError(f"adaptive: levels must not be negative, got {self.levels}")
+            raise UsageError(f"adaptive: levels must not be negative; got {self.levels}")
         for name in ("scorer_share", "temperature"):
             if not getattr(self, name) > 0:
-                raise UsageError(f"adaptive: {name} must be above 0, got {getattr(self, name)}")
+                raise UsageError(f"adaptive: {name} must be above 0; got {getattr(self, name)}")
         if self.budget is not None and not 0 < self.budget <= 1:
-            raise UsageError(f"adaptive: budget must be in (0, 1] or None, got {self.budget}")
+            raise UsageError(f"adaptive: budget must be in (0, 1] or None; got {self.budget}")
         if self.budget is not None and self.literal_loss:
             raise UsageError("adaptive: budget and literal_loss exclude each other: choose one")
         if self.per_query and (self.scores == "pooled" or self.reduce == "qkv"):

@@ -24,16 +24,16 @@ class Additive(Mechanism):
     Formula: out_i = sum_j w_ij v_j with w_ij = softmax over j of u . tanh(A q_i + B k_j + b).
 
     Symbols: i runs over queries, j over the keys that i may see; every head has its own A and B
-    (hidden, dim), b and u (hidden), drawn with ``seed``; hidden = ``hidden_dim`` (None is dim).
+    (hidden, dim), b and u (hidden), sampled with ``seed``; hidden = ``hidden_dim`` (None is dim).
 
     Cost: for each pair 2 dim + 2 hidden flops and as many hyperbolic tangents as hidden features,
-    which take most of the time; quadratic, and dearer than softmax at every length. There is no
+    which take most of the time. Quadratic, and dearer than softmax at every length. There is no
     setting in which it equals softmax; it equals its own loops.
 
     Source: Bahdanau, Cho and Bengio, 2014, arXiv 1409.0473, section 3.1 and appendix A.1.2. What
-    differs: queries are the tokens', not a decoder's state; each head has a network of its own; a
-    few queries run at a time, so queries x keys x hidden numbers are never stored at once. Pooling
-    with one learned query is a layer's, not a mechanism's.
+    differs: queries are the tokens', not a decoder's state, and each head has a network of its own.
+    A few queries run at a time, so queries x keys x hidden numbers are never stored at once.
+    Pooling with one learned query is a layer's, not a mechanism's.
     """
 
     traits = Traits(
@@ -50,7 +50,7 @@ class Additive(Mechanism):
     def __init__(self, heads: Heads, *, hidden_dim: int | None = None, seed: int = 0) -> None:
         super().__init__(heads)
         if hidden_dim is not None and hidden_dim < 1:
-            raise UsageError(f"additive: hidden_dim must be at least 1, got {hidden_dim}")
+            raise UsageError(f"additive: hidden_dim must be at least 1; got {hidden_dim}")
         self.hidden_dim = hidden_dim
         self.seed = seed
         hidden, generator = hidden_dim or heads.dim, torch.Generator().manual_seed(seed)

@@ -34,13 +34,13 @@ class Bigbird(Mechanism):
     """Blocks of tokens attend to their neighbours, to global blocks and to a few random blocks.
 
     Formula: out_i = sum_j w_ij v_j with w_ij = softmax of q_i . k_j / sqrt(dim) over the keys j
-    whose block is in window(I) + global + random(I), taken as one set, I being the block of i;
+    in the blocks window(I) + global + random(I), taken as one set, I being the block of i;
     every j where I itself is global. Causal: only j <= i of these.
 
     Symbols: blocks of ``block`` tokens count from a row's first token, and the last may be short;
     window(I) is the ``window_blocks`` blocks around I (causal: those of them up to I);
     ``global_blocks`` are numbers of blocks, negative ones from the row's end; random(I) is
-    ``random_blocks`` further blocks, fewer where there are not so many, drawn per head with
+    ``random_blocks`` further blocks, fewer where there are not so many, sampled per head with
     ``seed``; ``dropout`` is the share of weights dropped while training.
 
     Cost: 4 dim block (window_blocks + globals + random_blocks) flops for each query, and all keys
@@ -49,7 +49,7 @@ class Bigbird(Mechanism):
 
     Source: Zaheer et al., 2020, arXiv 2007.14062, section 2 and appendix D (internal transformer
     construction). What differs: any length, with blocks and random choices that follow each row's
-    own tokens; global blocks can be chosen; random blocks differ from each other and from all other
+    own tokens. Global blocks can be chosen. Random blocks differ from each other and from all other
     seen blocks, in evaluation too. (There the transformers library sees block 0 several times
     instead.) The causal form is not in the paper. In it, blocks counted from the end are not
     global: a token must not depend on how many follow.
@@ -78,11 +78,11 @@ class Bigbird(Mechanism):
     ) -> None:
         super().__init__(heads)
         if block < 1:
-            raise UsageError(f"bigbird: block must be at least 1, got {block}")
+            raise UsageError(f"bigbird: block must be at least 1; got {block}")
         if window_blocks < 1 or window_blocks % 2 == 0:
-            raise UsageError(f"bigbird: window_blocks must be odd, got {window_blocks}")
+            raise UsageError(f"bigbird: window_blocks must be odd; got {window_blocks}")
         if random_blocks < 0:
-            raise UsageError(f"bigbird: random_blocks must not be negative, got {random_blocks}")
+            raise UsageError(f"bigbird: random_blocks must not be negative; got {random_blocks}")
         self.block = block
         self.window_blocks = window_blocks
         self.global_blocks = tuple(global_blocks)

@@ -132,7 +132,7 @@ class Cosformer(Mechanism):
         longest = keys if mask.keep is None else int(mask.span().max())
         if longest > tokens:
             raise Unsupported(
-                f"cosformer: built for rows of up to {tokens} tokens, got {longest}; weights would "
+                f"cosformer: built for rows of up to {tokens} tokens; got {longest}; weights would "
                 "be negative beyond: build it with more Heads.tokens"
             )
         return tokens

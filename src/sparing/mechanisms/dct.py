@@ -34,8 +34,8 @@ class Dct(Mechanism):
     softmax runs over frequencies. With one frequency every token gets the mean of the values.
 
     Source: Scribano et al., 2022, arXiv 2203.01178, section 3. What differs: C is that of each
-    row's own length, where the authors' code takes the padded one and pads lengthen waves; a row
-    with fewer tokens than ``frequencies`` has as many frequencies as tokens; sums run in float32
+    row's own length, where the authors' code takes the padded one and pads lengthen waves. A row
+    with fewer tokens than ``frequencies`` has as many frequencies as tokens. Sums run in float32
     under half precision. The paper transforms the layer's input and projects the frequencies; here
     projected tokens are transformed. Without biases the two are the same. With a bias b they
     differ. C (x W + 1 b^T) has the bias in the lowest frequency alone, (C x) W + 1 b^T in every
@@ -55,7 +55,7 @@ class Dct(Mechanism):
     def __init__(self, heads: Heads, *, frequencies: int = 64) -> None:
         super().__init__(heads)
         if frequencies < 1:
-            raise UsageError(f"dct: frequencies must be at least 1, got {frequencies}")
+            raise UsageError(f"dct: frequencies must be at least 1; got {frequencies}")
         self.frequencies = frequencies
 
     def mix(

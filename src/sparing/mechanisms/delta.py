@@ -58,7 +58,7 @@ class Delta(Mechanism):
     def __init__(self, heads: Heads, *, threshold: float = 0.1) -> None:
         super().__init__(heads)
         if not 0 <= threshold < math.inf:
-            raise UsageError(f"delta: threshold must be finite and not negative, got {threshold}")
+            raise UsageError(f"delta: threshold must be finite and not negative; got {threshold}")
         self.threshold = threshold
         lossless = threshold == 0
         self.traits = dataclasses.replace(

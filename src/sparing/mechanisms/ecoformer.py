@@ -31,7 +31,7 @@ class Ecoformer(Mechanism):
     Symbols: i runs over queries, j over the tokens that i may see; a over ``anchors``, A is
     (bits, anchors), m the mean of kappa, sigma the mean squared distance to the anchors: one set
     for each head, buffers, not trained by gradients. A fresh instance has random unit vectors for
-    anchors and a normal A, drawn with ``seed``; ``fit_hashes`` learns all from tokens, and may be
+    anchors and a normal A, sampled with ``seed``; ``fit_hashes`` learns all from tokens, and may be
     called again while training.
 
     Cost: 2 dim anchors + 2 anchors bits + 4 dim (bits + 1) flops for each token and no square,
@@ -44,7 +44,7 @@ class Ecoformer(Mechanism):
     + 1) sum_j v_j, so rows do not sum to 1. It takes sigma from each batch as it comes, pads
     included; here it stays as fitted. Bits are fitted by ascent in steps of one length, from the
     leading eigenvector. They are rounded to eight bits of precision: a model cast to half precision
-    hashes as before. Gradients go straight through the sign where its argument lies in [-1, 1].
+    hashes as before. Gradients go straight through the sign where its argument is in [-1, 1].
     Decoding from cached keys is refused: the keys are computed from queries.
     """
 
@@ -67,7 +67,7 @@ class Ecoformer(Mechanism):
         super().__init__(heads)
         for name, number in (("bits", bits), ("anchors", anchors)):
             if number < 1:
-                raise UsageError(f"ecoformer: {name} must be at least 1, got {number}")
+                raise UsageError(f"ecoformer: {name} must be at least 1; got {number}")
         self.bits = bits
         self.anchors = anchors
         self.seed = seed

@@ -29,11 +29,11 @@ from sparing.mechanisms.shared.arithmetic import dots, largest_until, wide
 
 NORMALISATIONS = ("softmax", "scaling")
 
-# Keys are taken relative to the largest so far; this lifts them, so that float32 has as much range
-# below the largest as above: a spread of 135 within a block instead of 75.
+# Keys are taken relative to the largest so far. This lifts them, so float32 has as much range below
+# the largest as above: a spread of 135 within a block instead of 75.
 _HEADROOM = 60.0
-# Logarithms that sums may not fall below, so that gradients, their inverses times others, are
-# finite: of a sum over keys, and of one block's reference over the last one's (in float64).
+# Logarithms that sums may not fall below, so that gradients (inverses times others) are finite.
+# They are of a sum over keys, and of one block's reference over the last one's (in float64).
 _LEAST_TOTAL = {torch.float32: -75.0, torch.float64: -300.0}
 _LEAST_SCALE = -400.0
 # Shares of a feature in a query that rounding hides.

@@ -32,7 +32,7 @@ class GaussianKeys(Mechanism):
     ``components``; the shifts m_r (``shifts``) and the shares p_r, a softmax over r of
     ``share_logits``, are learned for each head; the variance s_r is
     sqrt(dim) / ``narrowing``^r. The first shift starts at zero, the others as normal numbers with
-    standard deviation 0.5, drawn by ``seed``; shares start equal.
+    standard deviation 0.5, sampled with ``seed``; shares start equal.
 
     Cost: 4 dim flops and some 6 ``components`` other operations for each pair; quadratic in time,
     piece by piece in memory. Never cheaper than softmax at as many heads: the paper saves by
@@ -70,10 +70,10 @@ class GaussianKeys(Mechanism):
     ) -> None:
         super().__init__(heads)
         if components < 1:
-            raise UsageError(f"gaussian_keys: components must be at least 1, got {components}")
+            raise UsageError(f"gaussian_keys: components must be at least 1; got {components}")
         require_choice("gaussian_keys", "mixture", mixture, MIXTURE)
         if not 0 < narrowing < math.inf:
-            raise UsageError(f"gaussian_keys: narrowing must be above 0, got {narrowing}")
+            raise UsageError(f"gaussian_keys: narrowing must be above 0; got {narrowing}")
         self.components = components
         self.mixture = mixture
         self.narrowing = narrowing

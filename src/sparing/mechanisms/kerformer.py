@@ -62,7 +62,7 @@ class Kerformer(Mechanism):
     numerator alone rows would not sum to 1. The paper weights positions, so its length is fixed:
     that is se="fixed". The default weights keys by their content and takes any length. The paper
     has no bias b and names no ``reduction``. Causal, z is the mean up to key j, and w_j uses that
-    z: a z for each query would cost a square. Sigmoid features lie in (0, 1) and key features sum
+    z: a z for each query would cost a square. Sigmoid features are in (0, 1) and key features sum
     to 1, so weights are close to uniform unless queries and keys are large. Queries are clamped at
     -40 (for a softmax: below their largest feature), so no denominator underflows.
     """
@@ -177,12 +177,12 @@ class Kerformer(Mechanism):
         assert self.heads.tokens is not None
         if keys > self.heads.tokens:
             raise Unsupported(
-                f"kerformer: se='fixed' has weights for {self.heads.tokens} tokens, got {keys}; "
+                f"kerformer: se='fixed' has weights for {self.heads.tokens} tokens; got {keys}; "
                 "build it with more Heads.tokens, or take se='content'"
             )
 
     def _create_parameters(self) -> None:
-        """Two layers as torch draws linear ones, but from a private generator."""
+        """Two layers with torch's initialisation of linear ones, but from a private generator."""
         tokens = self.heads.tokens or 0
         pooled = tokens if self.axis == "token" else self.heads.dim
         outputs = tokens if self.se == "fixed" else self.heads.dim

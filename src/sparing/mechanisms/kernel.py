@@ -64,7 +64,7 @@ class Kernel(Mechanism):
         super().__init__(heads)
         require_choice("kernel", "kernel", kernel, KERNELS)
         if scale is not None and not 0 < scale < math.inf:
-            raise UsageError(f"kernel: scale must be above 0 and finite, got {scale}")
+            raise UsageError(f"kernel: scale must be above 0 and finite; got {scale}")
         self.kernel = kernel
         self.scale = scale
         usual = math.isclose(self._factor, 1 / math.sqrt(heads.dim))

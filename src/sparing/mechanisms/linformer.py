@@ -43,8 +43,8 @@ class Linformer(Mechanism):
     projected after their own linear maps, so pretrained biases keep their meaning. Column 0 of E
     belongs to a row's own first token: left pads shift nothing, inner pads do not count, and every
     length up to ``Heads.tokens`` works. A row shorter than ``slots`` uses the first slots, as many
-    as it has tokens (the paper's rows are longer). All matrices start as the paper's theorem 1
-    draws them, normal with variance 1 / slots; the convolution starts as the mean.
+    as it has tokens (the paper's rows are longer). All matrices start as in the paper's theorem 1,
+    normal with variance 1 / slots; the convolution starts as the mean.
     """
 
     key_projection: Tensor | None
@@ -176,7 +176,7 @@ class Linformer(Mechanism):
     def _within_limit(
         self, k: Tensor, v: Tensor, keep: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Rows may be padded beyond the limit; their own tokens must lie within."""
+        """Rows may be padded beyond the limit; their own tokens must be within."""
         limit, keys = self.heads.tokens, k.shape[2]
         if is_traced() or limit is None or keys <= limit:
             return k, v, keep
@@ -231,7 +231,7 @@ class Linformer(Mechanism):
 def _check_options(slots: int, sharing: str, projection: str, stride: int) -> None:
     for name, number in (("slots", slots), ("stride", stride)):
         if number < 1:
-            raise UsageError(f"linformer: {name} must be at least 1, got {number}")
+            raise UsageError(f"linformer: {name} must be at least 1; got {number}")
     for name, value, known in (
         ("sharing", sharing, SHARING),
         ("projection", projection, PROJECTION),

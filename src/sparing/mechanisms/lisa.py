@@ -62,9 +62,9 @@ class Lisa(Mechanism):
         super().__init__(heads)
         for name, number in (("books", books), ("codewords", codewords)):
             if number < 1:
-                raise UsageError(f"lisa: {name} must be at least 1, got {number}")
+                raise UsageError(f"lisa: {name} must be at least 1; got {number}")
         if not temperature > 0:
-            raise UsageError(f"lisa: temperature must be above 0, got {temperature}")
+            raise UsageError(f"lisa: temperature must be above 0; got {temperature}")
         self.books = books
         self.codewords = codewords
         self.temperature = temperature

@@ -116,10 +116,10 @@ class Local(Mechanism):
 
     def _check_options(self) -> None:
         if self.block < 1:
-            raise UsageError(f"local: block must be at least 1, got {self.block}")
+            raise UsageError(f"local: block must be at least 1; got {self.block}")
         for name in ("look_back", "look_ahead"):
             if getattr(self, name) < 0:
-                raise UsageError(f"local: {name} must not be negative, got {getattr(self, name)}")
+                raise UsageError(f"local: {name} must not be negative; got {getattr(self, name)}")
         if not self.shifts or any(not isinstance(s, int) or s < 0 for s in self.shifts):
             raise UsageError(
                 "local: shifts must be whole numbers from 0, one or more of them; got "

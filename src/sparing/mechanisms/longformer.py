@@ -225,7 +225,7 @@ class Longformer(Mechanism):
 
 def _check_options(radius: int, global_tokens: Sequence[int]) -> None:
     if radius < 0:
-        raise UsageError(f"longformer: radius must not be negative, got {radius}")
+        raise UsageError(f"longformer: radius must not be negative; got {radius}")
     whole = all(isinstance(token, int) for token in global_tokens)
     if not whole or len(set(global_tokens)) < len(global_tokens):
         raise UsageError(

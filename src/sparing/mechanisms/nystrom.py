@@ -163,7 +163,7 @@ class Nystrom(Mechanism):
 def _check_options(landmarks: int, pinv: str, iterations: int, conv_kernel: int | None) -> None:
     for name, number in (("landmarks", landmarks), ("iterations", iterations)):
         if number < 1:
-            raise UsageError(f"nystrom: {name} must be at least 1, got {number}")
+            raise UsageError(f"nystrom: {name} must be at least 1; got {number}")
     require_choice("nystrom", "pinv", pinv, PINV)
     if conv_kernel is not None and (conv_kernel < 1 or conv_kernel % 2 == 0):
-        raise UsageError(f"nystrom: conv_kernel must be odd and positive, got {conv_kernel}")
+        raise UsageError(f"nystrom: conv_kernel must be odd and positive; got {conv_kernel}")

@@ -32,7 +32,7 @@ class Performer(Mechanism):
     """Attention with dot products of random features as weights, in time linear in tokens.
 
     Formula: out_i = sum_j s_ij v_j / sum_j s_ij with s_ij = phi(q_i) . phi(k_j) and
-    feature_map="positive": phi(x)_r = exp(w_r . y - |y|^2 / 2), y = x / dim^(1/4), whose mean over
+    feature_map="positive": phi(x)_r = exp(w_r . y - |y|^2 / 2), y = x / dim^(1/4); its mean over
     w is softmax's exp(q_i . k_j / sqrt(dim));
     feature_map="relu": phi(x)_r = max(w_r . y, 0) + 0.001.
 
@@ -43,7 +43,7 @@ class Performer(Mechanism):
     takes the next ones.
 
     Cost: 8 features x dim flops for each token and no square. With positive features the result
-    tends to softmax as features grows, the error as 1 / sqrt(features); the variance of a weight
+    tends to softmax as features grows, the error as 1 / sqrt(features). The variance of a weight
     grows as exp(|q + k|^2 / sqrt(dim)), so large queries and keys need many more.
 
     Source: Choromanski et al., 2020, arXiv 2009.14794, lemma 1 and sections 2.2 to 2.4. What
@@ -85,7 +85,7 @@ class Performer(Mechanism):
         for name, known in _CHOICES.items():
             require_choice("performer", name, getattr(self, name), known)
         if features is not None and features < 1:
-            raise UsageError(f"performer: features must be at least 1, got {features}")
+            raise UsageError(f"performer: features must be at least 1; got {features}")
         count = features or max(1, int(heads.dim * math.log(heads.dim)))
         self.directions = Directions(
             count, heads.dim, seed=seed, orthogonal=orthogonal, equal=scaling == "fixed"

@@ -41,7 +41,7 @@ class Probabilistic(Mechanism):
     Symbols: i runs over queries, j over the keys that i may see; a = ``precision`` (None is
     1/sqrt(dim)), b = ``value_precision``, t = ``key_prior``, u = ``value_prior``;
     ``prior="magnitude"`` is pi_j proportional to exp(a |k_j|^2 / 2), ``"uniform"`` the same for
-    all. With b = 0, o is one sum. With b above 0 it stands on both sides: ``value_iterations``
+    all. With b = 0, o is one sum. With b above 0 it is on both sides: ``value_iterations``
     steps of EM from the answer for b = 0, each of which raises the probability of o.
 
     Cost: as softmax with the defaults, and fused; every iteration adds 4 dim flops for each pair
@@ -50,7 +50,7 @@ class Probabilistic(Mechanism):
 
     Source: Movellan and Gabbur, 2020, arXiv 2010.15583; value propagation also arXiv 2106.15338.
     What differs: everything runs in log space, with no constant in a denominator. The prior pi
-    stays that of the given keys and values while z and m are adapted. The means are drawn to the
+    stays that of the given keys and values while z and m are adapted. The means are pulled to the
     given k and v, so each step is one of EM. The authors' code recomputes both from the adapted
     ones, and its magnitude prior cancels the norm of m too. Adapting keys mixes all queries: then
     it is not causal, and padded queries do not count.
@@ -142,7 +142,7 @@ class Probabilistic(Mechanism):
         for name in ("precision", "key_prior", "value_prior"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise UsageError(f"probabilistic: {name} must be above 0, got {value}")
+                raise UsageError(f"probabilistic: {name} must be above 0; got {value}")
         if not 0 <= self.value_precision < math.inf or self.key_adaptation < 0:
             raise UsageError(
                 "probabilistic: value_precision and key_adaptation must not be below 0"

@@ -35,7 +35,7 @@ class RandomFeatures(Mechanism):
     """Softmax attention of unit queries and keys, estimated with random features.
 
     Formula: out_i = sum_j s_ij v_j / sum_j s_ij with s_ij = a_ij phi(q_i) . phi(k_j),
-    phi(x) = [sin(n_r . y), cos(n_r . y)] / sqrt(features), y = sigma x / (|x| temperature), whose
+    phi(x) = [sin(n_r . y), cos(n_r . y)] / sqrt(features), y = sigma x / (|x| temperature); its
     mean over n is exp(-|y_q - y_k|^2 / 2): softmax's weight exp(y_q . y_k) where sigma is 1.
     gate=False: a_ij = 1; gate=True: a_ij = (1 - g_j) g_(j+1) ... g_i with
     g_j = sigmoid(u . k_j + b), the sums of the recurrence S_j = g_j S_(j-1) + (1 - g_j) phi(k_j).
@@ -87,10 +87,10 @@ class RandomFeatures(Mechanism):
         super().__init__(heads)
         require_choice("random_features", "feature_map", feature_map, _FEATURE_MAPS)
         if features < 1:
-            raise UsageError(f"random_features: features must be at least 1, got {features}")
+            raise UsageError(f"random_features: features must be at least 1; got {features}")
         if not temperature > 0 or not 0 < floor < 1:
             raise UsageError(
-                "random_features: temperature must be above 0 and floor between 0 and 1, got "
+                "random_features: temperature must be above 0 and floor between 0 and 1; got "
                 f"{temperature} and {floor}"
             )
         self.features = features

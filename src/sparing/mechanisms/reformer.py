@@ -76,9 +76,9 @@ class Reformer(Mechanism):
         super().__init__(heads)
         for name, number in (("rounds", rounds), ("chunk", chunk)):
             if number < 1:
-                raise UsageError(f"reformer: {name} must be at least 1, got {number}")
+                raise UsageError(f"reformer: {name} must be at least 1; got {number}")
         if buckets != 1 and (buckets < 2 or buckets % 2):
-            raise UsageError(f"reformer: buckets must be 1 or an even number, got {buckets}")
+            raise UsageError(f"reformer: buckets must be 1 or an even number; got {buckets}")
         self.rounds = rounds
         self.buckets = buckets
         self.chunk = chunk

@@ -202,7 +202,7 @@ def _at_rank(
 def _check_options(landmarks: int, ridge: float, inverse: str, iterations: int) -> None:
     for name, number in (("landmarks", landmarks), ("iterations", iterations)):
         if number < 1:
-            raise UsageError(f"skyformer: {name} must be at least 1, got {number}")
+            raise UsageError(f"skyformer: {name} must be at least 1; got {number}")
     if not 0 < ridge < math.inf:
-        raise UsageError(f"skyformer: ridge must be above 0, got {ridge}")
+        raise UsageError(f"skyformer: ridge must be above 0; got {ridge}")
     require_choice("skyformer", "inverse", inverse, INVERSE)

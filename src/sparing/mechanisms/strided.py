@@ -1,4 +1,4 @@
-"""Sparse Transformer: near tokens and tokens a stride apart, in two factorised patterns."""
+"""Sparse Transformer: near tokens and every ``stride``-th token, in two factorised patterns."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Strided(Mechanism):
 
     Formula: out_i = sum_j w_ij v_j with w_ij = softmax of q_i . k_j / sqrt(dim) over a set of keys
     j. Strided: the first set is |i - j| < stride, the second j - i a multiple of stride. Fixed: the
-    first is the block of ``stride`` tokens that i lies in, the second all j with j mod stride >=
+    first is the block of ``stride`` tokens that holds i, the second all j with j mod stride >=
     stride - summary. Causal: those of them with j <= i. A query with an empty set sees itself.
 
     Symbols: positions count from a row's first token; ``combine`` is "merged" (one softmax over the
@@ -76,9 +76,9 @@ class Strided(Mechanism):
         ):
             require_choice("strided", option, value, known)
         if stride < 1:
-            raise UsageError(f"strided: stride must be at least 1, got {stride}")
+            raise UsageError(f"strided: stride must be at least 1; got {stride}")
         if pattern == "fixed" and not 1 <= summary <= stride:
-            raise UsageError(f"strided: summary must be from 1 to stride = {stride}, got {summary}")
+            raise UsageError(f"strided: summary must be from 1 to stride = {stride}; got {summary}")
         self.pattern = pattern
         self.stride = stride
         self.summary = summary

@@ -29,8 +29,8 @@ class Window(Mechanism):
 
     Source: Beltagy, Peters and Cohan, 2020, arXiv 2004.05150, section 3.1 (one sided window of
     ``radius``, half of their w; no global tokens, no dilation). What differs: the window is exact
-    at any length, where implementations in blocks of w look up to w further or ask for multiples
-    of w; blocks are overlapping views of keys and values, not copies.
+    at any length, where implementations in blocks of w look up to w further or need multiples of w.
+    Blocks are overlapping views of keys and values, not copies.
     """
 
     traits = Traits(
@@ -44,7 +44,7 @@ class Window(Mechanism):
     def __init__(self, heads: Heads, *, radius: int = 128, dropout: float = 0.0) -> None:
         super().__init__(heads)
         if radius < 0:
-            raise UsageError(f"window: radius must not be negative, got {radius}")
+            raise UsageError(f"window: radius must not be negative; got {radius}")
         self.radius = radius
         self.dropout = dropout
 

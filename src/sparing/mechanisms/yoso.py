@@ -41,7 +41,7 @@ class Yoso(Mechanism):
     ``conv_kernel`` for each head, or nothing.
 
     Cost: 4 keys dim flops for each query; sampled 2 bits hashes dim for each query and key, and no
-    square: values are added up by their keys' buckets and looked up by the queries'. With more
+    square. Values are added up by their keys' buckets and looked up by the queries'. With more
     hashes the sampled form tends to the expectation, its error as 1 / sqrt(hashes).
 
     Source: Zeng et al., 2021, arXiv 2111.09714, sections 3 and 4. What differs: gradients of the
@@ -76,9 +76,9 @@ class Yoso(Mechanism):
         super().__init__(heads)
         for name, number in (("bits", bits), ("hashes", hashes)):
             if number < 1:
-                raise UsageError(f"yoso: {name} must be at least 1, got {number}")
+                raise UsageError(f"yoso: {name} must be at least 1; got {number}")
         if conv_kernel is not None and (conv_kernel < 1 or conv_kernel % 2 == 0):
-            raise UsageError(f"yoso: conv_kernel must be odd and positive, got {conv_kernel}")
+            raise UsageError(f"yoso: conv_kernel must be odd and positive; got {conv_kernel}")
         self.expectation = expectation
         self.bits = bits
         self.hashes = hashes

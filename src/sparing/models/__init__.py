@@ -49,7 +49,7 @@ def build_model(
         from sparing.models._pretrained import pretrained
 
         if sizes:
-            raise UsageError(f"a pretrained model has no sizes to set, got {', '.join(sizes)}")
+            raise UsageError(f"a pretrained model has no sizes to set; got {', '.join(sizes)}")
         with quiet(), seeded(seed):
             return pretrained(name_or_path, task)
     build = MODELS.load(name_or_path).build
@@ -60,7 +60,7 @@ def build_model(
             raise UsageError(f"model {name_or_path} has no size {option!r}{nearest(option, known)}")
         require_type(f"model {name_or_path}", option, value, hints.get(option, Any))
         if option == "dropout" and not 0 <= value < 1:
-            raise UsageError(f"model {name_or_path}: dropout must be in [0, 1), got {value}")
+            raise UsageError(f"model {name_or_path}: dropout must be in [0, 1); got {value}")
     with quiet(), seeded(seed):
         model: PreTrainedModel = build(task, **sizes)
     return model

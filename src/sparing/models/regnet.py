@@ -10,7 +10,7 @@ from sparing.models.shared.shape import TaskShape, check_kind, check_sizes, labe
 def build(task: TaskShape, *, width: int = 32, stages: int = 2) -> RegNetForImageClassification:
     """An image classifier of residual convolutions: no attention, nothing to swap.
 
-    One convolution halves the image; then each of ``stages`` is one block, and each but the first
+    One convolution halves the image. Then each of ``stages`` is one block, and each but the first
     halves the sides of its input and doubles ``width``, the features of the first. Raises
     ``UsageError`` for sizes below 1 and for tasks of texts.
 

@@ -65,7 +65,7 @@ class Predictor(PreTrainedModel):  # type: ignore[misc]
         Raises ``UsageError`` for another number of slots, and (on CPU) values that are not finite.
         """
         if values.ndim != 2 or values.shape[1] != SLOTS:
-            raise UsageError(f"a predictor reads {SLOTS} values a sum, got {tuple(values.shape)}")
+            raise UsageError(f"a predictor reads {SLOTS} values a sum; got {tuple(values.shape)}")
         if values.device.type == "cpu" and not bool(values.isfinite().all()):
             row = int((~values.isfinite()).any(1).nonzero()[0, 0])
             raise UsageError(f"a predictor reads finite values: those of row {row} are not")

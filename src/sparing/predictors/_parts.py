@@ -120,11 +120,11 @@ def check_counts(name: str, **counts: int) -> None:
     """Raise ``UsageError`` for a size below 1."""
     for option, count in counts.items():
         if count < 1:
-            raise UsageError(f"predictor {name}: {option} must be at least 1, got {count}")
+            raise UsageError(f"predictor {name}: {option} must be at least 1; got {count}")
 
 
 def dropout(name: str, share: float) -> nn.Dropout:
     """Dropout; raises ``UsageError`` for a share outside [0, 1)."""
     if not 0 <= share < 1:
-        raise UsageError(f"predictor {name}: dropout must be in [0, 1), got {share}")
+        raise UsageError(f"predictor {name}: dropout must be in [0, 1); got {share}")
     return nn.Dropout(share)

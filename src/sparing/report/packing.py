@@ -1,4 +1,4 @@
-"""Pack a finished run for git: compress its records, remove files that can be drawn again."""
+"""Pack a finished run for git: compress its records, remove files that can be written again."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ KEPT = ("config.json", "goals.json", "failed.json", "state.json", PAGE)
 class Packed:
     """The result of packing: the bytes of files for git, before and after.
 
-    ``sparing report`` draws the ``removed`` files again. ``left`` are other files and folders, with
-    their bytes: they stay, and do not belong in git.
+    ``sparing report`` writes the ``removed`` files again. ``left`` are other files and folders,
+    with their bytes: they stay, and do not belong in git.
     """
 
     folder: Path

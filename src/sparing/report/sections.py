@@ -59,7 +59,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A table of variants, whose cells have notes and tones; ``signs`` puts a sign beside each."""
+    """A table of variants; cells have notes and tones, and ``signs`` puts one beside each."""
 
     columns: Sequence[Column]
     rows: Sequence[Row]

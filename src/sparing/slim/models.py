@@ -239,7 +239,7 @@ def recipes(
     """The recipes of fine-tuning the dense model and of distilling the adaptive one.
 
     Counts of 0 are replaced: a model trained from scratch is distilled twice as long as it was
-    trained, a pretrained one for two epochs; the chosen plan is then fine-tuned at fixed width.
+    trained, a pretrained one for two epochs. The chosen plan is then fine-tuned at fixed width.
     """
     pretrained = source not in names()
     dense = default_recipe(task, pretrained=pretrained)

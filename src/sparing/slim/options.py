@@ -151,4 +151,4 @@ def with_fewer(task: Task, most_tokens: int) -> Task:
     sizes = [task.tokens] * len(train) if task.kind == "image" else train.lengths
     sums = accumulate(sizes[index] for index in drawn_order(len(train)))
     count = max(1, sum(total <= most_tokens for total in sums))
-    return limited(task, {"train": count}, drawn, f"drawn, {most_tokens:,} tokens at most")
+    return limited(task, {"train": count}, drawn, f"sampled, {most_tokens:,} tokens at most")

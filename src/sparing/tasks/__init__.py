@@ -59,7 +59,7 @@ def names() -> list[str]:
 def load_task(name: str, *, data: Path | None = None, **options: Any) -> Task:
     """Load a task by name, by a path to your own data, or by the dotted path of a module.
 
-    A folder whose ``train`` holds folders, or that holds folders of pictures, is the task
+    A folder with folders in its ``train``, or with folders of pictures, is the task
     ``image-folder``. Any other path, and ``owner/name`` for a data set of the hub, is the task
     ``text``. The columns and files used of your own data are logged, see ``Task.source_note``. A
     module has a ``load`` function.

@@ -177,7 +177,7 @@ def glue_task(
     """
     if test not in ("dev", "labelled") or (test == "labelled" and one.labelled is None):
         other = " or 'labelled'" if one.labelled else ""
-        raise UsageError(f"{one.name}: test must be 'dev'{other}, got {quoted(test)}")
+        raise UsageError(f"{one.name}: test must be 'dev'{other}; got {quoted(test)}")
     if given_folder(data) is None:
         source: _Hub | _Files = _Hub(one)
     else:

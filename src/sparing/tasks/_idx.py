@@ -95,10 +95,10 @@ def grey_task(
 def check_sizes(name: str, sizes: Sizes) -> None:
     """Raise ``UsageError`` for patches that do not tile the image."""
     if sizes.image_size < 1:
-        raise UsageError(f"{name}: image_size must be at least 1, got {sizes.image_size!r}")
+        raise UsageError(f"{name}: image_size must be at least 1; got {sizes.image_size!r}")
     if sizes.patch_size < 1 or sizes.image_size % sizes.patch_size:
         raise UsageError(
-            f"{name}: patch_size must divide {sizes.image_size}, got {sizes.patch_size!r}"
+            f"{name}: patch_size must divide {sizes.image_size}; got {sizes.patch_size!r}"
         )
 
 

@@ -88,7 +88,7 @@ def check_parts(name: str, sizes: Sizes, train: Part, test: Part) -> None:
     """Raise ``UsageError`` for sizes that do not fit, ``DataError`` if there are no pictures."""
     if sizes.image_size < 1 or sizes.patch_size < 1 or sizes.image_size % sizes.patch_size:
         raise UsageError(
-            f"{name}: patch_size must divide image_size, got {sizes.patch_size} and "
+            f"{name}: patch_size must divide image_size; got {sizes.patch_size} and "
             f"{sizes.image_size}"
         )
     for part, images in (("training", train), ("test", test)):

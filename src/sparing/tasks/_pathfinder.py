@@ -10,20 +10,20 @@ from numpy.typing import NDArray
 Points = NDArray[np.int64]
 Grid = NDArray[np.bool_]
 Numbers = NDArray[np.float64]
-# How far a step along a curve may turn. The bend drifts along the curve (its deviation,
-# and after how many steps it is mostly forgotten), and each step adds independent noise: with
-# one constant bend, the distance of a curve's ends would reveal its direction there.
+# How far a step along a curve may turn. The bend drifts along the curve (its deviation, and after
+# how many steps it is mostly forgotten), and each step adds independent noise. With one constant
+# bend, the distance of a curve's ends would reveal its direction there.
 TURN, BEND, FORGOTTEN, CHANCE = 0.5, 0.18, 8, 0.12
 # Dashes of the ends of a curve that may be marked: a mark must not hide the whole dash.
 END_DASH = 4
-# Pixels between a curve and the image's edge; tries to place a curve; the least curves in a round,
-# and the rounds without an image before giving up; partners that each curve is tried with.
+# Pixels between a curve and the image's edge; tries to place a curve; the least curves in a round.
+# Then the rounds without an image before giving up, and partners that each curve is tried with.
 MARGIN, TRIES, ROUNDS, HOPELESS, FEWEST, PARTNERS = 2, 60, 400, 2, 400, 200
 # Between both ends of a long curve.
 LEAST_AWAY = 6
-# How much both kinds of marks may differ: in the distance from each other and from the
-# middle, as shares of the side; and in the angles at which curves leave them, seen from the line
-# between them. Then the pairs of an end of either curve.
+# How much both kinds of marks may differ: in the distance from each other and from the middle, as
+# shares of the side. Also in the angles at which curves leave them, seen from the line between
+# them. Then the pairs of an end of either curve.
 DISTANCE_SHARE, PLACE_SHARE, ANGLE = 1 / 64, 1 / 16, 0.3
 PAIRS = np.array([(0, 2), (0, 3), (1, 2), (1, 3)])
 DASH_LEVEL, MARK_LEVEL = 160, 255
@@ -120,7 +120,7 @@ def _long(chance: np.random.Generator, count: int, curves: Curves) -> Points:
 
 
 def _paired(one: Points, other: Points, curves: Curves) -> tuple[Points, Points, Points]:
-    """Pairs of curves (count, 2, points, 2) that keep apart, and the positions to mark.
+    """Pairs of curves (count, 2, points, 2) that do not touch, and the positions to mark.
 
     Positions are given for both labels. Each curve is in one pair at most. Trying many partners
     costs less than generating new curves.

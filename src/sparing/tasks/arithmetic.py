@@ -24,7 +24,7 @@ FACTS = Facts(
     licence="generated here, no rights reserved",
     source="generated; sets of A Predictive Calculator (Mukin 2025), "
     "github.com/AntonStantan/matura",
-    splits="what the draws of the training pool left out",
+    splits="what the samples of the training pool left out",
     chance=113 / 1457,
 )
 SETS = ("published", "corrected", "drawn")
@@ -51,7 +51,7 @@ def load(
 
     ``sets`` "published" are those of the paper: the test split is its set in range, ``out`` and
     ``long`` are further tests. "corrected" has an out-of-range set without seen operands, a long
-    one of four operands and more, and ``out+long``. "drawn" generates ``examples`` of 2 to
+    one of four operands and more, and ``out+long``. ``"drawn"`` generates ``examples`` of 2 to
     ``operands`` numbers of up to ``digits`` digits with these ``operators``, no text in two splits.
     ``inputs`` "text" are characters behind one class token; "values" come from ``as_values``, for
     the networks of ``sparing.predictors``. ``data`` is not needed.
@@ -91,7 +91,7 @@ def _drawn(
 ) -> dict[str, tuple[Expression, ...]]:
     unknown = sorted({*operators} - {*"+-*"})
     if unknown or not operators:
-        raise UsageError(f"arithmetic: operators are some of + - *, got {quoted(operators)}")
+        raise UsageError(f"arithmetic: operators are some of + - *; got {quoted(operators)}")
     if operands < 2 or examples < 1:
         raise UsageError("arithmetic: operands must be at least 2, examples at least 1")
     sets: dict[str, tuple[Expression, ...]] = {}

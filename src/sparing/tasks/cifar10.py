@@ -53,7 +53,7 @@ def load(
     """Ten classes; the published test set, and validation cut from the published training set.
 
     With ``as_tokens`` an image is a sequence of 1,024 grey levels behind a class token, read pixel
-    by pixel: the task Image of the Long Range Arena (Tay et al., 2020, arXiv 2011.04006).
+    by pixel. That is the task Image of the Long Range Arena (Tay et al., 2020, arXiv 2011.04006).
 
     ``patch_size`` 4 gives 64 tokens and the class token. The binary version is read, in a folder or
     its archive, or an npz file with x_train, y_train, x_test, y_test and class_names. It is in

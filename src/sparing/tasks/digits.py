@@ -33,7 +33,7 @@ def load(*, data: Path | None = None, patch_size: int = 1, seed: int = 0) -> Tas
     part, as scikit-learn ships it.
     """
     if patch_size not in (1, 2, 4, 8):
-        raise UsageError(f"digits: patch_size must be 1, 2, 4 or 8, got {patch_size!r}")
+        raise UsageError(f"digits: patch_size must be 1, 2, 4 or 8; got {patch_size!r}")
     from sklearn.datasets import load_digits
 
     images, numbers = load_digits(return_X_y=True)

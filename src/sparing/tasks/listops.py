@@ -118,7 +118,7 @@ def evaluate(expression: str) -> int:
 
 def _checked(**sizes: int) -> dict[str, int]:
     if min(sizes.values()) < 1:
-        raise UsageError(f"listops: a split needs at least one expression, got {sizes}")
+        raise UsageError(f"listops: a split needs at least one expression; got {sizes}")
     return sizes
 
 
@@ -128,7 +128,7 @@ def _check_sizes(min_tokens: int, max_tokens: int, max_depth: int, max_arguments
     if not 4 <= min_tokens <= max_tokens:
         raise UsageError(
             "listops: needs 4 <= min_tokens <= max_tokens (an operation, two digits and a "
-            f"bracket), got {min_tokens} and {max_tokens}"
+            f"bracket); got {min_tokens} and {max_tokens}"
         )
 
 
@@ -177,8 +177,8 @@ def _fitting(
     took = f", after {last / count:,.0f} tries each," if count else ""
     raise UsageError(
         f"listops: found {count:,} new expressions of {min_tokens} to {max_tokens} tokens{took} "
-        f"and no more in {tries - last:,} tries: ask for fewer examples, widen the lengths, or "
-        "raise max_depth and max_arguments for longer ones"
+        f"and no more in {tries - last:,} tries: lower the number of examples, widen the "
+        "lengths, or raise max_depth and max_arguments for longer ones"
     )
 
 

@@ -3,12 +3,12 @@
 Source: Linsley et al., 2018, arXiv 1805.08315, in the form of the Long Range Arena (Tay et al.,
 2020, arXiv 2011.04006). What differs: curves come from a generator of this library, in two grey
 levels (marks are brighter than dashes), and are by default about half as long as the arena's. The
-curves of an image allow marks on one of them or on both: about equally far from each other and from
-the middle, with the curves leaving them at like angles. So the surroundings of the marks reveal
-little. Some signal is left. Boosted trees see the marks' distance and the direction of the ink in
-windows of 7 x 7 pixels around them. They are right in 54 of 100 images of 32 pixels and in 51 of
-those of 128. On windows up to 15 x 15 and the marks' positions they are right in 60 and
-57. A linear classifier of the pixels is within 2 points of chance at both sizes.
+curves of an image allow marks on one of them or on both. Both are about equally far from each other
+and from the middle, with the curves leaving them at like angles. So the surroundings of the marks
+reveal little. Some signal is left. Boosted trees see the marks' distance and the direction of the
+ink in windows of 7 x 7 pixels around them. They are right in 54 of 100 images of 32 pixels and in
+51 of those of 128. On windows up to 15 x 15 and the marks' positions they are right in 60 and 57. A
+linear classifier of the pixels is within 2 points of chance at both sizes.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ def load(
     ``UsageError`` for images without room.
     """
     if image_size < SMALLEST:
-        raise UsageError(f"pathfinder: image_size must be at least {SMALLEST}, got {image_size}")
+        raise UsageError(f"pathfinder: image_size must be at least {SMALLEST}; got {image_size}")
     if min(dashes, distractors) < 0:
         raise UsageError(
-            f"pathfinder: dashes and distractors cannot be negative, got {min(dashes, distractors)}"
+            f"pathfinder: dashes and distractors cannot be negative; got {min(dashes, distractors)}"
         )
     if dash_pixels < 2 or gap_pixels < 1:
         raise UsageError(
-            "pathfinder: needs dash_pixels of at least 2 and gap_pixels of at least 1, got "
+            "pathfinder: needs dash_pixels of at least 2 and gap_pixels of at least 1; got "
             f"{dash_pixels} and {gap_pixels}"
         )
     long = dashes or image_size // 8 + 1
@@ -81,7 +81,7 @@ def load(
 def _examples(stream: str, count: int, curves: Curves) -> Examples:
     """``count`` images, half of each class (rounded), mixed."""
     if count < 1:
-        raise UsageError(f"pathfinder: a split needs at least one image, got {count}")
+        raise UsageError(f"pathfinder: a split needs at least one image; got {count}")
     chance = np.random.default_rng([*f"pathfinder {stream}".encode()])
     labels = chance.permutation(np.arange(count) % 2)
     groups = (labels[start : start + BATCH] for start in range(0, count, BATCH))

@@ -1,4 +1,4 @@
-"""QQP: do two questions from Quora ask the same? Evaluated by F1, and accuracy.
+"""QQP: do two questions from Quora mean the same? Evaluated by F1, and accuracy.
 
 Source: Iyer, Dandekar and Csernai, 2017, Quora Question Pairs; as one of GLUE's sets.
 """

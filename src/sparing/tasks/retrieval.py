@@ -107,8 +107,8 @@ def halves(rows: Sequence[Row], seed: int) -> list[Row]:
     cut = [both for row in rows if all(both := _cut(row.texts[0]))]
     order = hashed_order([first for first, _ in cut], seed)
     pairs = [Row(cut[index], 1) for index in order[::2]]
-    # two reviews next in length exchange their second halves: no review gets its own half,
-    # none is used twice, and lengths differ as little as those of the halves of one review
+    # Two reviews next in length exchange their second halves, so no review gets its own half. None
+    # is used twice, and lengths differ as little as those of the halves of one review.
     apart = sorted((cut[index] for index in order[1::2]), key=lambda both: len(both[1]))
     pairs += [
         Row((first, apart[number ^ 1][1]), 0)

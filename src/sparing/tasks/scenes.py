@@ -43,10 +43,10 @@ def load(
     if image_size < DIGIT * max(SCALES) or patch_size < 1 or image_size % patch_size:
         raise UsageError(
             f"scenes: image_size must be at least {DIGIT * max(SCALES)} and a multiple of "
-            f"patch_size, got {image_size} and {patch_size}"
+            f"patch_size; got {image_size} and {patch_size}"
         )
     if examples < 1:
-        raise UsageError(f"scenes: examples must be at least 1, got {examples}")
+        raise UsageError(f"scenes: examples must be at least 1; got {examples}")
     counts = {"train": examples, **HELD_OUT}
     splits = {
         name: _split(number, count, image_size, seed)
@@ -73,7 +73,7 @@ def _split(number: int, count: int, size: int, seed: int) -> Examples:
     from sklearn.datasets import load_digits
 
     if seed < 0:
-        raise UsageError(f"scenes: seed must be 0 or more, got {seed}")
+        raise UsageError(f"scenes: seed must be 0 or more; got {seed}")
     chance = np.random.default_rng([seed, number])
     pictures, kinds = load_digits(return_X_y=True)
     chosen = np.arange(len(kinds)) % 3 == number

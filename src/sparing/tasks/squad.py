@@ -90,7 +90,7 @@ def _check(tokenizer: str | None, max_tokens: int, stride: int) -> None:
         raise UsageError("squad needs tokenizer, a pretrained one with token offsets")
     if not 0 <= stride < max_tokens - 70:
         raise UsageError(
-            f"squad: max_tokens must leave 70 for the question beside stride, got {max_tokens} and "
+            f"squad: max_tokens must leave 70 for the question beside stride; got {max_tokens} and "
             f"{stride}"
         )
 
@@ -111,7 +111,7 @@ def _drawn(questions: list[Question], count: int | None, seed: int) -> list[Ques
     if count is None:
         return questions
     if not 1 <= count <= len(questions):
-        raise UsageError(f"squad: test_examples must be 1 to {len(questions)}, got {count}")
+        raise UsageError(f"squad: test_examples must be 1 to {len(questions)}; got {count}")
     order = hashed_order([question.key for question in questions], seed)
     return [questions[index] for index in sorted(order[:count])]
 

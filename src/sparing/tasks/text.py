@@ -66,13 +66,13 @@ def load(
     """A task of your own rows: one text or two, and a class, or a number.
 
     ``source`` is a folder with train and test (or dev, and perhaps validation) as .tsv, .csv,
-    .jsonl or .parquet, one such file, a folder of ``save_to_disk``, or ``owner/name[:part]`` of the
-    hub. Instead, ``train``, ``test`` and ``validation`` may be files. Names are looked for here,
-    then below ``data``. Where they are missing, a fifth is cut to test on, a tenth to validate.
-    ``label``, ``text`` and ``pair`` are columns. ``_columns.choose`` describes how texts are chosen
-    without them, and ``source_note`` of the task states the result. Columns without a ``header``
-    are called 1, 2 and so on. The other options are those of ``Reading``. Broken rows raise
-    ``DataError`` with their lines; ``skip_broken`` leaves them out and notes it.
+    .jsonl or .parquet, or one such file. Or a folder of ``save_to_disk``, or ``owner/name[:part]``
+    of the hub. Instead, ``train``, ``test`` and ``validation`` may be files. Names are looked for
+    here, then below ``data``. Where they are missing, a fifth is cut to test on, a tenth to
+    validate. ``label``, ``text`` and ``pair`` are columns. ``_columns.choose`` describes how texts
+    are chosen without them, and ``source_note`` of the task states the result. Columns without a
+    ``header`` are called 1, 2 and so on. The other options are those of ``Reading``. Broken rows
+    raise ``DataError`` with their lines; ``skip_broken`` leaves them out and notes it.
     """
     columns = Columns(text, pair, label, header, answer, skip_broken, encoding)
     given = {"train": train, "test": test, "validation": validation}

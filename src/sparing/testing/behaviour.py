@@ -61,7 +61,7 @@ def check_layouts(subject: Subject) -> None:
         mask = Mask(keep if made.traits.padding else None, causal)
         real = keep[:, None, :, None] if made.traits.padding else 1  # outputs at pads are free
         straight = call(made, tensors, mask) * real
-        for name, lay in (("of a fused projection", _as_part), ("apart in memory", _apart)):
+        for name, lay in (("of a fused projection", _as_part), ("separate in memory", _apart)):
             for learns in (False, True):
                 views = tuple(lay(tensor.detach()).requires_grad_(learns) for tensor in tensors)
                 with torch.set_grad_enabled(learns):
@@ -200,7 +200,7 @@ def check_private_randomness(subject: Subject) -> None:
         made = subject.build(Heads(HEADS, DIM, tokens=TOKENS), **subject.options).double().eval()
         call(made, streams(made, 1, 9))
         require(
-            torch.equal(before, torch.get_rng_state()), "draws from the global random generator"
+            torch.equal(before, torch.get_rng_state()), "samples from the global random generator"
         )
         states.append(made.state_dict())
     for name, value in states[0].items():

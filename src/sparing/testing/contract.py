@@ -75,7 +75,7 @@ def check_mechanism(
     """Check a mechanism against the whole contract; ``ContractError`` lists the failures.
 
     For a mechanism of your own pass a ``Subject`` with small options and its claims, without which
-    the contract fails; or its class, or the module's name, whose ``ENTRIES`` list them::
+    the contract fails. Or pass its class, or the name of a module that lists them in ``ENTRIES``::
 
         from sparing.testing import Equals, Subject, check_mechanism
 

@@ -34,7 +34,7 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         if not 0 <= self.flips <= 1:
-            raise UsageError(f"augmentation: flips must be in [0, 1], got {self.flips}")
+            raise UsageError(f"augmentation: flips must be in [0, 1]; got {self.flips}")
         if self.shift < 0 or self.brightness < 0 or not 0 <= self.contrast < 1:
             raise UsageError(
                 "augmentation: shift and brightness must not be negative, contrast is in [0, 1)"

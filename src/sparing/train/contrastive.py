@@ -51,7 +51,7 @@ class HardNegatives:
     ) -> None:
         require_choice("contrastive training", "positives", positives, POSITIVES)
         if not margin > 0:
-            raise UsageError(f"contrastive training: margin must be above 0, got {margin}")
+            raise UsageError(f"contrastive training: margin must be above 0; got {margin}")
         self.positives, self.margin = positives, margin
         self.augmentation = augmentation or Augmentation()
 

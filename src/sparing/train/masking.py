@@ -33,7 +33,7 @@ class Masking:
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
-            raise UsageError(f"masking: share must be between 0 and 1, got {self.share}")
+            raise UsageError(f"masking: share must be between 0 and 1; got {self.share}")
         require_choice("masking", "kind", self.kind, KINDS)
 
     def masks(

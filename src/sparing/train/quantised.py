@@ -41,7 +41,7 @@ class Int8Rules:
     def __post_init__(self) -> None:
         if self.scales not in SCALES:
             hint = nearest(self.scales, SCALES)
-            raise UsageError(f"INT8 scales must be tensor or channel, got {self.scales!r}{hint}")
+            raise UsageError(f"INT8 scales must be tensor or channel; got {self.scales!r}{hint}")
 
     @property
     def largest(self) -> int:

@@ -19,8 +19,8 @@ OPTIMIZERS = {"adamw": "adamw_torch_fused", "sgd": "sgd", "rmsprop": "rmsprop"}
 class Distillation:
     """The weights of a teacher's losses; used only where one is given.
 
-    The loss has three terms: ``labels`` times cross-entropy; ``outputs`` times the divergence from
-    the teacher's answers, both softened by ``temperature``; ``hidden_states`` times the mean
+    The loss has three terms. ``labels`` weighs cross-entropy. ``outputs`` weighs the divergence
+    from the teacher's answers, both softened by ``temperature``. ``hidden_states`` weighs the mean
     squared distance of the hidden states of matched layers.
     """
 
@@ -137,8 +137,8 @@ def default_recipe(task: str, *, pretrained: bool = False) -> Recipe:
     """A recipe that works for a task's name, with the models' default sizes.
 
     Expected seconds of training on one thread of a 2020s server, and test accuracy with dense
-    attention: digits 4 s, 0.96; listops 50 s, 0.36; fashion-mnist (20,000 images) 30 s, 0.83; sst2
-    25 s, 0.80. Pretrained models get few epochs at a low rate; other tasks the defaults.
+    attention: digits 4 s, 0.96; listops 50 s, 0.36. Of fashion-mnist (20,000 images) 30 s, 0.83; of
+    sst2 25 s, 0.80. Pretrained models get few epochs at a low rate; other tasks the defaults.
     """
     if pretrained:
         return Recipe(epochs=3, batch_size=32, learning_rate=5e-5, patience=2)
@@ -154,4 +154,4 @@ def default_recipe(task: str, *, pretrained: bool = False) -> Recipe:
 
 def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise UsageError(f"{name} must be {', '.join(known[:-1])} or {known[-1]}, got {value!r}")
+        raise UsageError(f"{name} must be {', '.join(known[:-1])} or {known[-1]}; got {value!r}")

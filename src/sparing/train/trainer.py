@@ -45,10 +45,10 @@ class TrainResult:
 
     ``train_time_s`` is the time in training steps alone: no loading, validation or saving.
     ``metric`` is the task's own; it chose the best validation. ``curve`` has an entry for each
-    validation: epoch, step, validation_score (that metric), validation_accuracy (None where the
-    answer is a number), validation_loss, train_loss (the mean since the last one), and a meter's
-    names. The ``best_*`` and ``validation_*`` fields are of the validation that gave the model its
-    weights. ``notes`` describe unusual events.
+    validation: epoch, step, validation_score (that metric), validation_accuracy, validation_loss,
+    train_loss (the mean since the last one), and a meter's names. The accuracy is None where the
+    answer is a number. The ``best_*`` and ``validation_*`` fields are of the validation that gave
+    the model its weights. ``notes`` describe unusual events.
     """
 
     train_time_s: float
@@ -280,7 +280,7 @@ def _structure(model: nn.Module) -> str:
 def _open_run(folder: Path, description: dict[str, Any], resume: str) -> None:
     """Begin a run in the folder, or check that the existing one is the same."""
     if resume not in ("auto", "never"):
-        raise UsageError(f"resume must be 'auto' or 'never', got {resume!r}")
+        raise UsageError(f"resume must be 'auto' or 'never'; got {resume!r}")
     run = folder / RUN
     if resume == "never":
         _drop_record(folder)

@@ -158,7 +158,7 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
     def budget(self, share: float) -> None:
         """Set the best plan that costs no more."""
         if not 0 < share <= 1:
-            raise UsageError(f"a budget is a share in (0, 1], got {share}")
+            raise UsageError(f"a budget is a share in (0, 1]; got {share}")
         affordable = [point for point in self.best_first() if point.cost_share <= share]
         if not affordable:
             least = min(point.cost_share for point in self._points())
@@ -239,7 +239,7 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         for point in points:
             self.encoder.check_runs(point.plan)
         if not 0 < whole_share <= 1:
-            raise UsageError(f"whole_share is a share in (0, 1], got {whole_share}")
+            raise UsageError(f"whole_share is a share in (0, 1]; got {whole_share}")
         self.frontier = sorted(points, key=lambda point: point.cost_share)
         self.whole_share = whole_share
         self._write_entry()

@@ -58,7 +58,7 @@ def narrow_heads(
         ("value_dim", value_dim, min(size.value_dim for size in sizes)),
     ):
         if not 1 <= dim <= most:
-            raise UsageError(f"{name} must be from 1 to {most}, got {dim}")
+            raise UsageError(f"{name} must be from 1 to {most}; got {dim}")
     moments = moments_of(model, batches)
     smaller = _empty(model, query_dim, value_dim)
     state = {name: tensor for name, tensor in model.state_dict().items() if LAYERS not in name}

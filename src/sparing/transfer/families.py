@@ -178,7 +178,7 @@ def require_classifier(model: nn.Module) -> PreTrainedModel:
     Raises ``UsageError`` or ``Unsupported`` with the reason otherwise.
     """
     if not isinstance(model, PreTrainedModel):
-        raise UsageError(f"an adaptive form needs a transformers model, got {type(model).__name__}")
+        raise UsageError(f"an adaptive form needs a transformers model; got {type(model).__name__}")
     family_of(model.config)
     named = type(model).__name__
     if not named.endswith(("ForSequenceClassification", "ForImageClassification")):

@@ -102,7 +102,7 @@ def _check(
         raise UsageError("fit_budget needs max_latency_ms or max_memory_mb")
     for name, value in (("max_latency_ms", max_latency_ms), ("max_memory_mb", max_memory_mb)):
         if value is not None and not value > 0:
-            raise UsageError(f"{name} must be above 0, got {value}")
+            raise UsageError(f"{name} must be above 0; got {value}")
     if not model.frontier:
         raise UsageError(
             "the model has no frontier: sparing slim makes one, set_frontier stores it"

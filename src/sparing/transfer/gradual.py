@@ -168,7 +168,7 @@ def _counts(model: PreTrainedModel) -> tuple[int, int]:
 def _goals(total: int, gone: int, share: float, stages: int) -> list[int]:
     """How many heads are removed after each stage."""
     if not isinstance(share, float) or not 0 < share < 1:
-        raise UsageError(f"prune: heads must be a share between 0 and 1, got {share!r}")
+        raise UsageError(f"prune: heads must be a share between 0 and 1; got {share!r}")
     target = round(share * total)
     if target <= gone:
         raise UsageError(f"prune: {gone} of {total} heads are removed already: {share:g} or more")

@@ -55,7 +55,7 @@ def find_layers(model: nn.Module) -> list[AttentionLayer]:
     """
     if not isinstance(model, PreTrainedModel):
         raise UsageError(
-            f"swap needs a transformers model, got {type(model).__name__}; "
+            f"swap needs a transformers model; got {type(model).__name__}; "
             "a model of your own can use sparing.Attention"
         )
     layers: list[AttentionLayer] = []

@@ -57,10 +57,10 @@ class Selection:
         require_choice("patch selection", "score", self.score, SCORES)
         require_choice("patch selection", "way", self.way, WAYS)
         if not math.isfinite(self.keep):
-            raise UsageError(f"keep must be a share in (0, 1] or a whole number, got {self.keep}")
+            raise UsageError(f"keep must be a share in (0, 1] or a whole number; got {self.keep}")
         keep_count(max(1, int(self.keep)), self.keep)
         if not 0 <= self.chance <= 1:
-            raise UsageError(f"chance must be in [0, 1], got {self.chance}")
+            raise UsageError(f"chance must be in [0, 1]; got {self.chance}")
         if not self.mean or not self.deviation or min(self.deviation) <= 0:
             raise UsageError("mean and deviation need a number, and deviations are above 0")
         if not self.temperature > 0 or not self.floor > 0 or self.bins < 2:

@@ -39,7 +39,7 @@ def read_plan(
         chosen = range(count) if layers is None else read_layers(layers, count)
         return {index: Assignment(mechanism, options, layers is not None) for index in chosen}
     if not isinstance(mechanism, Mapping) or not mechanism:
-        raise UsageError(f"swap needs a mechanism's name or a plan of layers, got {mechanism!r}")
+        raise UsageError(f"swap needs a mechanism's name or a plan of layers; got {mechanism!r}")
     if layers is not None or options:
         raise UsageError(
             "a plan names its own layers and options: write "
@@ -66,7 +66,7 @@ def read_layers(layers: object, count: int) -> list[int]:
     elif isinstance(layers, Iterable):
         numbers = list(layers)
     else:
-        raise UsageError(f"layers must be numbers or text such as '0-2,5', got {layers!r}")
+        raise UsageError(f"layers must be numbers or text such as '0-2,5'; got {layers!r}")
     for number in numbers:
         if type(number) is not int or not 0 <= number < count:
             raise UsageError(
@@ -106,7 +106,7 @@ def _read_choice(choice: object) -> tuple[str, Mapping[str, object]]:
             allow(name)
             _check(name, options)
             return name, options
-    raise UsageError(f"a plan gives a name or a pair such as ('window', {{...}}), got {choice!r}")
+    raise UsageError(f"a plan gives a name or a pair such as ('window', {{...}}); got {choice!r}")
 
 
 def _check(name: str, options: Mapping[str, object]) -> None:

@@ -47,7 +47,7 @@ def lengthen(model: Model, tokens: int) -> Model:
     first, count = _reads(model)
     if tokens < count:
         raise UsageError(
-            f"lengthen takes at least the {count} tokens that the model reads already, got {tokens}"
+            f"lengthen takes at least the {count} tokens that the model reads already; got {tokens}"
         )
     longer = copy.deepcopy(model)
     config: Any = longer.config
@@ -61,7 +61,7 @@ def lengthen(model: Model, tokens: int) -> Model:
 def _reads(model: nn.Module) -> tuple[int, int]:
     """The row of the first real token's position, and how many positions follow."""
     if not isinstance(model, PreTrainedModel):
-        raise UsageError(f"lengthen needs a transformers model, got {type(model).__name__}")
+        raise UsageError(f"lengthen needs a transformers model; got {type(model).__name__}")
     kind = family_type(model.config)
     if kind not in LEARNED:
         hint = ""

@@ -157,7 +157,7 @@ def _prune_share(
     """Remove the least important heads, some at a time, up to the share."""
     for name, value in (("heads", share), ("step", step)):
         if not isinstance(value, float | int) or isinstance(value, bool) or not 0 < value < 1:
-            raise UsageError(f"prune: {name} must be a share between 0 and 1, got {value!r}")
+            raise UsageError(f"prune: {name} must be a share between 0 and 1; got {value!r}")
     if batches is None:
         raise UsageError("prune needs batches with labels to rank the heads by importance")
     given = list(batches)

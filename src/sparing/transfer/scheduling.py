@@ -49,9 +49,9 @@ class PatchSchedule:
             value = getattr(self, name)
             if not 0 <= value <= 1 or (self.field == "keep" and value == 0):
                 least = "above 0 and at most 1" if self.field == "keep" else "from 0 to 1"
-                raise UsageError(f"patch schedule: {name} of {self.field} is {least}, got {value}")
+                raise UsageError(f"patch schedule: {name} of {self.field} is {least}; got {value}")
         if self.rate < 0:
-            raise UsageError(f"patch schedule: rate must not be negative, got {self.rate}")
+            raise UsageError(f"patch schedule: rate must not be negative; got {self.rate}")
 
     def value(self, epoch: int, done: float) -> float:
         """The field's value after ``epochs`` epochs and the share ``done`` of all steps."""

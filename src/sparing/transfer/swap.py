@@ -37,7 +37,7 @@ from sparing.transfer.report import LeftLayer, SwappedLayer, SwapReport
 from sparing.transfer.unwrapping import unwrapped
 
 ENTRY_VERSION = 1
-# Seeds of layers are so far apart that trainings with other seeds share no random numbers.
+# Seeds of layers differ by so much that trainings with other seeds share no random numbers.
 LAYER_SEEDS = 1000
 # The attribute of a changed module, and the part of the entry that records it.
 _MARKS = {"sparing_state": "swap", "sparing_hook": "patches"}
@@ -63,13 +63,14 @@ def swap(
     """Put a mechanism into the chosen self-attention layers of a transformers model, in place.
 
     ``mechanism`` is a name, with ``options`` for it and ``layers`` such as ``[0, 2]`` or ``"0-2"``
-    (all that it can serve when None); or a plan ``{"0-2": "window", "3-": ("linear", {...})}``.
-    ``tokens`` is the longest sequence (the model's position limit unless given). A swap replaces an
-    earlier one. Call it before the optimizer is built: mechanisms may add parameters. Layer i uses
-    the mechanism's ``seed`` + 1000 i. The model gets its own configuration object, which is saved.
-    Give the whole model: a part of another model cannot update that model's configuration. Raises
-    ``UsageError`` for unknown names, options and layers. Raises ``Unsupported``, naming layer and
-    reason, where a named layer or every layer cannot be served; the model then does not change.
+    (all that it can serve when None). Or it is a plan ``{"0-2": "window", "3-": ("linear",
+    {...})}``. ``tokens`` is the longest sequence (the model's position limit unless given). A swap
+    replaces an earlier one. Call it before the optimizer is built: mechanisms may add parameters.
+    Layer i uses the mechanism's ``seed`` + 1000 i. The model gets its own configuration object,
+    which is saved. Give the whole model: a part of another model cannot update that model's
+    configuration. Raises ``UsageError`` for unknown names, options and layers. Raises
+    ``Unsupported``, naming layer and reason, where a named layer or every layer cannot be served;
+    the model then does not change.
     """
     attention = find_layers(model := unwrapped(model, changed=True))
     assert isinstance(model, PreTrainedModel)
@@ -102,7 +103,7 @@ def unswap(model: nn.Module) -> None:
     module: Any
     model = unwrapped(model)
     if not isinstance(model, PreTrainedModel):
-        raise UsageError(f"unswap needs a transformers model, got {type(model).__name__}")
+        raise UsageError(f"unswap needs a transformers model; got {type(model).__name__}")
     if not is_swapped(model):
         _forget_name(model)
         return

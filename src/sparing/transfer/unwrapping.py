@@ -130,6 +130,6 @@ def require_transformers(model: Any, verb: str) -> PreTrainedModel:
     inner = unwrapped(model)
     if not isinstance(inner, PreTrainedModel):
         raise UsageError(
-            f"{verb} needs a transformers model or a folder of one, got {type(model).__name__}"
+            f"{verb} needs a transformers model or a folder of one; got {type(model).__name__}"
         )
     return inner

@@ -69,7 +69,7 @@ def answers(
 
 
 def score_of(
-    work: Work, outputs: Answers, name: str = "", draw: Int[Tensor, " drawn"] | None = None
+    work: Work, outputs: Answers, name: str = "", draw: Int[Tensor, " sampled"] | None = None
 ) -> float:
     """A metric of the answers, the task's main one unless named; with ``draw`` on those rows."""
     name = name or work.task.metric

@@ -128,7 +128,7 @@ def _ours(records: RecordTable, inputs: str, longest: int) -> str:
     int8, shaped = findings.speed(records, FULL_INT8), speed_at(records, FULL_INT8, longest)
     parts = []
     if speed is not None and gap is not None:
-        parts.append(TEXT("ours", pace=pace(speed), points=points_words(gap)))
+        parts.append(TEXT("slim", pace=pace(speed), points=points_words(gap)))
     if int8 is not None:
         at_shape = "" if shaped is None else TEXT("int8-shape", pace=pace(shaped))
         parts.append(f"INT8 alone {pace(int8)}{at_shape}")

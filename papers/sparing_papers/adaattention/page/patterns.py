@@ -48,7 +48,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Step:
-    """One example: its description, its pieces, and the columns of a picture."""
+    """One example: its description, its parts, and the columns of a picture."""
 
     number: int
     words: str

@@ -34,7 +34,7 @@ def seeds(run: Run) -> int:
 
 
 def verdict(run: Run) -> Verdict:
-    """Which network is best, and which claims stand."""
+    """Which network is best, and which claims hold."""
     order = ranked(run.table, trained_arms(run))
     if len(order) < 2:
         return Verdict("No verdict yet", TEXT("few-networks"))
@@ -63,19 +63,19 @@ def _exact(run: Run, best: str) -> str:
 
 
 def _claims(run: Run) -> str:
-    """How many of the published claims stand and fall."""
+    """How many of the published claims hold and fail."""
     goals = zip(run.goals, run.config.get("claims") or [], strict=False)
     verdicts = [verdict_of(goal) for goal, kind in goals if kind == CLAIM]
     if not verdicts:
         return ""
-    supported, falling, undecided = map(verdicts.count, ("stands", "falls", "undecided"))
+    supported, refuted, undecided = map(verdicts.count, ("holds", "fails", "undecided"))
     return TEXT(
         "verdicts",
         claims=len(verdicts),
         supported=supported,
-        stand="stands" if supported == 1 else "stand",
-        falling=falling,
-        fall="falls" if falling == 1 else "fall",
+        hold="holds" if supported == 1 else "hold",
+        refuted=refuted,
+        fail="fails" if refuted == 1 else "fail",
         open=undecided,
     )
 
@@ -91,7 +91,7 @@ def notices(run: Run) -> list[str]:
 
 
 def headline(run: Run) -> list[str]:
-    """The few facts that stand above the verdict."""
+    """The few facts above the verdict."""
     networks = wording.count_of(len(trained_arms(run)), "network")
     started = [str(run.config["started"])[:10]] if run.config.get("started") else []
     return ["sums of integers", networks, wording.count_of(seeds(run), "seed"), *started]

@@ -119,7 +119,7 @@ def _from_cells(key: str, title: str, explain: str, rows: list[Cells]) -> Block:
 
 
 def published_block(run: Run) -> Block:
-    """Each printed figure, the later one, ours, and why they differ."""
+    """Each printed figure, the later one, the measured one, and why they differ."""
     arms = list(enumerate(printed()["arms"]))
     rows = [_beside(run, row, n, arm) for row in printed()["rows"] for n, arm in arms]
     rows += [_sizes(run, n, arm) for n, arm in arms]
@@ -127,7 +127,7 @@ def published_block(run: Run) -> Block:
 
 
 def _beside(run: Run, row: Mapping[str, Any], number: int, arm: str) -> Cells:
-    """A printed figure of one column beside ours."""
+    """A printed figure of one column beside the measured one."""
     labels = {"set": row["set"]} if "set" in row else {}
     return {
         "Quantity": f"{row['title']}: {arm}",
@@ -139,13 +139,13 @@ def _beside(run: Run, row: Mapping[str, Any], number: int, arm: str) -> Cells:
 
 
 def _sizes(run: Run, number: int, arm: str) -> Cells:
-    """Weights and the optimiser's numbers of one column, printed and here."""
+    """Weights and optimiser state of one column, printed and here."""
     kinds = ("architecture", "optimizer")
     theirs = " + ".join(whole(float(printed()[kind][number])) for kind in kinds)
     sizes = (mean_of(run.table, "parameters", arm, of=kind) for kind in kinds)
     ours = " + ".join(value_text(size, whole) for size in sizes)
     return {
-        "Quantity": f"Weights + optimiser's numbers: {arm}",
+        "Quantity": f"Weights + optimiser state: {arm}",
         "Printed": theirs,
         "Later revision": NONE,
         "Here": ours,

@@ -30,7 +30,7 @@ def verdict(run: Run) -> Verdict:
     holds, fails = met.count("True"), met.count("False")
     rest = len(met) - holds - fails
     lead = f"{holds} of {len(met)} published claims {'holds' if holds == 1 else 'hold'}"
-    because = f"; {fails} {'does' if fails == 1 else 'do'} not, and {rest} cannot be told here."
+    because = f"; {fails} {'does' if fails == 1 else 'do'} not, and {rest} cannot be decided here."
     return Verdict(lead, because, _second(run))
 
 
@@ -77,7 +77,7 @@ def _few_seeds(seeds_of: dict[str, dict[str, int]]) -> list[str]:
 
 
 def headline(run: Run) -> list[str]:
-    """The few facts that stand above the verdict."""
+    """The few facts above the verdict."""
     parts = ["long ranges, images, swapped encoders"]
     if seeds(run):
         trained = {arm for question in TRAINED for arm in arms(run, question)}

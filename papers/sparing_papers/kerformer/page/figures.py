@@ -32,7 +32,7 @@ def signs_of(run: Run) -> dict[str, int]:
 
 
 def figures(run: Run) -> list[Plot]:
-    """The figures of the questions that a run asks; of all where it does not say which."""
+    """The figures of the questions of a run; of all where it does not say which."""
     signs = signs_of(run)
     plots = [("cores", _cores(run, signs)), ("speed", _speed(run, signs))]
     for task in tasks(run, "arena")[:2] or [""]:

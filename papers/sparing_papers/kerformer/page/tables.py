@@ -23,7 +23,7 @@ Copy = tuple[str, str]
 Average = tuple[str, str, float, float]
 """Of which table and variant, the average as printed, and that of what is printed."""
 ARM = Column[str]("variant", str)
-# One head alone has no positions: the printed Kerformer stands beside the form by content.
+# One head alone has no positions: the printed Kerformer is compared with the form by content.
 PRINTED_AS = {BY_CONTENT: KERFORMER}
 GIVEN = "the dense model's"
 BEFORE, IMITATED, DISTILLED, LABELS = "before", "layers", "warm", "plain"

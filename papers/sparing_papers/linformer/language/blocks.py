@@ -63,7 +63,7 @@ class BlocksQuestion:
         )
 
     def cells(self, seeds: int, arms: Sequence[tuple[int, str]]) -> list[Cell]:
-        """Seed by seed the variants, by tokens and name, in an order drawn anew."""
+        """Seed by seed the variants, by tokens and name, in a new random order."""
         return [
             self._cell(tokens, arm, seed)
             for seed in range(seeds)

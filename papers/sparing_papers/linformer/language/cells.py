@@ -1,6 +1,6 @@
 """The Linformer study's language part: masked and causal models, transfer, and a translation.
 
-``LanguageOptions`` say what is asked; ``language_cells`` are the trainings; ``notes`` tell what the
+``LanguageOptions`` hold the settings, ``language_cells`` the trainings. ``notes`` say what the
 texts are and what was left out. The paper's own runs are the same cells with other options:
 ``corpus="wikitext:wikitext-103-raw-v1"`` and more tokens.
 
@@ -66,7 +66,7 @@ def language_cells(
     thread_count: int,
     watts_per_core: float,
 ) -> list[Cell]:
-    """The cells of every question that is asked; their keys begin with ``language/``.
+    """The cells of every question of the run; their keys begin with ``language/``.
 
     Nothing is read before the first of them runs. Raises ``UsageError`` for less than one seed, for
     what is no corpus, and for variants to fine-tune that are not pretrained.
@@ -74,14 +74,14 @@ def language_cells(
     require_corpus(options.corpus)
     options.require_pretrained()
     if seeds < 1:
-        raise UsageError(f"seeds must be at least 1, got {seeds}")
+        raise UsageError(f"seeds must be at least 1; got {seeds}")
     work = LanguageWork(options, folder, data, thread_count, watts_per_core)
     cells = [cell for name in options.questions for cell in PARTS[name](work, seeds)]
     return [Cell(f"language/{cell.key}", cell.work, cell.weight) for cell in cells]
 
 
 def digests(options: LanguageOptions, data: Path | None) -> dict[str, str]:
-    """What tells the texts from others, by the names and sizes of their files; nothing is read."""
+    """What identifies the texts: the names and sizes of their files; nothing is read."""
     corpus, root = corpus_of(options.corpus, data), given_folder(data)
     texts = {f"the corpus {title_of(corpus)}": files_of(corpus, data)}
     task = transfer_task(options.transfer.task, corpus, data)

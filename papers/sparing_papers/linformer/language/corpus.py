@@ -36,7 +36,7 @@ Texts = dict[str, Iterable[str]]
 class TextCorpus:
     """Splits as rows of token numbers; each text is opened by the class token.
 
-    ``mask_id`` is one number more than the words have. ``notes`` tell what the texts are.
+    ``mask_id`` is one number more than the words have. ``notes`` say what the texts are.
     """
 
     name: str
@@ -47,7 +47,7 @@ class TextCorpus:
 
     @property
     def mask_id(self) -> int:
-        """The token that stands for a hidden word."""
+        """The token in place of a hidden word."""
         return self.words.size
 
     @property
@@ -56,7 +56,7 @@ class TextCorpus:
         return self.words.size + 1
 
     def blocks(self, split: str, tokens: int) -> Int[Tensor, "blocks tokens"]:
-        """The split in pieces of so many tokens, each opened by the class token.
+        """The split in blocks of so many tokens, each opened by the class token.
 
         Raises ``DataError`` where there is not even one.
         """
@@ -81,7 +81,7 @@ class TextCorpus:
 
 
 def corpus_of(name: str, data: Path | None) -> str:
-    """What ``auto`` stands for: film reviews where the data folder has them, else ``grammar``."""
+    """What ``auto`` means: film reviews where the data folder has them, else ``grammar``."""
     if name != AUTO:
         return name
     root = given_folder(data)

@@ -16,7 +16,7 @@ SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprst" for vowel in "aei
 
 @dataclass(frozen=True)
 class Sentence:
-    """Its words; where its verb stands; and the verb in the other number."""
+    """Its words, the position of its verb, and the verb in the other number."""
 
     words: tuple[str, ...]
     verb: int
@@ -50,9 +50,9 @@ def sentences(name: str, seed: int = 0) -> Iterator[Sentence]:
 def _document(chance: random.Random) -> list[Sentence]:
     """Sentences about two kinds of things and two names, which come again and again.
 
-    A verb agrees with its subject in number, whatever stands between them, and belongs to the
+    A verb agrees with its subject in number, whatever is between them, and belongs to the
     subject's kind; it chooses the kind of its object. Names are those of one text, so that a name
-    is known only from where it stood before.
+    is known only from where it occurred before.
     """
     topics = chance.sample(range(KINDS), 2)
     names = chance.sample(range(NAMES), 2)

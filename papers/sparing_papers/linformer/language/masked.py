@@ -36,7 +36,7 @@ class MaskedWords(WordLoss):
 
     The loss is that of transformers' ``BertForMaskedLM``; only hidden words go through the layer
     that scores all words. What is hidden follows from the seed and the step, so that every
-    mechanism sees the same; validation and test have one draw for all seeds.
+    mechanism sees the same; validation and test have one sample for all seeds.
 
     Source: Devlin et al., 2018, arXiv 1810.04805, section 3.1. What differs: the share is of each
     row's words that are no class token, rounded, so that every row has some hidden.

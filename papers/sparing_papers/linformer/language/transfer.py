@@ -94,7 +94,7 @@ class TransferWork:
 
 
 def transfer_task(name: str, corpus: str, data: Path | None) -> str:
-    """What ``auto`` stands for: sst2 for words of film reviews, the grammar's agreement for its."""
+    """What ``auto`` means: sst2 for words of film reviews, the grammar's agreement for its."""
     if name != AUTO:
         return name
     real = corpus != GRAMMAR and given_folder(data) is not None
@@ -102,7 +102,7 @@ def transfer_task(name: str, corpus: str, data: Path | None) -> str:
 
 
 def transfer_cells(work: LanguageWork, seeds: int) -> list[Cell]:
-    """Seed by seed, every variant in an order drawn anew."""
+    """Seed by seed, every variant in a new random order."""
     shared = TransferWork(work)
     return [
         _cell(shared, arm, seed)

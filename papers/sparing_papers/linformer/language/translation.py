@@ -63,7 +63,7 @@ PASS_S, PAIR_S = 0.03, 2e-4  # a step, and one clause in it
 
 
 class AcrossSequences(nn.Module):
-    """A mechanism whose queries are always another sequence than its keys, however long both are.
+    """A mechanism with queries of another sequence than its keys, however long both are.
 
     The registry of swapped layers sees that only where their lengths differ.
     """
@@ -189,7 +189,7 @@ def build_translator(
 def _put_in(
     model: BartForConditionalGeneration, arm: str, position: str, tokens: int, seed: int
 ) -> None:
-    """Swap the encoder's layers, and the decoder's layers of cross-attention where asked to.
+    """Swap the encoder's layers, or the decoder's cross-attention, as ``position`` says.
 
     ``swap`` leaves cross-attention to transformers; the registry below it serves both.
     """
@@ -215,7 +215,7 @@ def _put_in(
 
 
 def refusal(arm: str, tokens: int) -> str:
-    """Why a variant cannot stand between a decoder and its encoder; empty where it can."""
+    """Why a variant cannot serve between a decoder and its encoder; empty where it can."""
     built = mechanism(
         arm_named(arm).mechanism, Heads(2, 8, 16, tokens), **arm_options(arm, tokens, 0)
     ).eval()
@@ -277,7 +277,7 @@ def _cell(work: LanguageWork, made: Pairs, arm: str, position: str, seed: int) -
     def record(trained: Trained) -> list[Record]:
         labels: Labels = {**_labels(arm, position, seed), "tokens": made.source_tokens}
         pairs = translated(trained.model, made, "test")
-        # dense attention stands at every place: whatever is swapped there is held against it
+        # dense attention is the baseline of whatever is swapped, at every position
         places = options.places if arm == DENSE else (position,)
         scores = [r for at in places for r in _scores(pairs, {**labels, "place": at}, arm)]
         return [*scores, *trained.records(labels)]
@@ -297,7 +297,7 @@ def _cell(work: LanguageWork, made: Pairs, arm: str, position: str, seed: int) -
 def _scores(
     translations: list[tuple[list[int], list[int]]], labels: Labels, arm: str
 ) -> list[Record]:
-    """Exact matches, and the words that stand in their right places."""
+    """Exact matches, and the words at their right positions."""
     exact = sum(said == target for said, target in translations) / len(translations)
     places = [
         said[index : index + 1] == [word]

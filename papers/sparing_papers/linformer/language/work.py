@@ -210,7 +210,7 @@ class LanguageOptions:
 
 @dataclass(frozen=True, eq=False)
 class LanguageWork:
-    """What the cells share; the corpus is read when the first of them asks."""
+    """What the cells share; the corpus is read when the first of them needs it."""
 
     options: LanguageOptions
     folder: Path
@@ -304,7 +304,7 @@ def expanded(arms: tuple[str, ...], slots: tuple[int, ...], tokens: int) -> tupl
 
 
 def arm_options(name: str, tokens: int, seed: int) -> dict[str, Any]:
-    """A variant's options at a length; what it draws follows the training's seed."""
+    """A variant's options at a length; what it samples follows the training's seed."""
     arm = arm_named(name)
     options = dict(arm.options) if SLOTTED.fullmatch(name) else options_of(name, tokens)
     if "seed" in option_defaults(mechanism_class(arm.mechanism)):

@@ -32,7 +32,7 @@ BACKBONE = "4 layers, width 128, feed-forward 256, 4 heads of 32"
 
 
 def headline(run: Run) -> list[str]:
-    """The few facts that stand above the verdict."""
+    """The few facts above the verdict."""
     names = list(run.config.get("tasks") or {}) if asks(run, *OF_TASKS) else []
     count, started = len(arms(run, "longer")), run.config.get("started")
     parts = [", ".join(names), wording.count_of(count, "variant") if count else ""]
@@ -58,7 +58,7 @@ def _counted(run: Run) -> str:
 
 
 def _trained(run: Run) -> list[str]:
-    """How Linformer does at the length of training, where a task tells anything."""
+    """How Linformer does at the length of training, where a task passes the sensitivity check."""
     gaps = []
     for task in tasks(run, "longer"):
         gap = difference(run, "score", question="longer", task=task, arm="linformer")

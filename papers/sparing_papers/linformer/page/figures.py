@@ -90,7 +90,7 @@ def _longer(run: Run, task: str) -> Plot:
 def _distilled(run: Run, task: str) -> Plot:
     """Score against length of a pretrained encoder that was swapped and distilled on short inputs.
 
-    Seeds are not shown as bars: paired differences from softmax, far surer, stand in the table.
+    Seeds are not shown as bars: the table has paired differences from softmax, which are surer.
     """
     at: dict[str, Label] = {"question": "pretrained", "task": task, "stage": "warm"}
     lines = {

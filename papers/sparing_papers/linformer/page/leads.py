@@ -22,7 +22,7 @@ Lead = tuple[str, str]
 
 
 def lead(run: Run) -> Lead:
-    """Of longer inputs where these are asked about, or nothing else leads."""
+    """Of longer inputs where the run measured them, or nothing else leads."""
     if not asks(run, *DECISIVE):
         language = _of_language(run) if asks(run, "language") else None
         other = language or (_of_cost(run) if asks(run, "cost") else None)
@@ -62,7 +62,7 @@ def lead_of(done: Sequence[Experiment]) -> str:
 
 
 def _trained(run: Run) -> Iterator[Experiment]:
-    """Encoders that were trained from nothing, on tasks that tell mechanisms apart."""
+    """Encoders that were trained from nothing, on tasks that pass the sensitivity check."""
     factor = max((int(factor) for factor in run.config.get("factors") or [1]), default=1)
     for task in tasks(run, "longer"):
         labels: dict[str, Label] = {"question": "longer", "task": task}
@@ -102,7 +102,7 @@ def _loses_more(run: Run, labels: dict[str, Label]) -> bool:
 
 
 def _met(run: Run, start: str, within: str = "") -> str:
-    """The verdict on the newest goal whose name starts and goes on like this."""
+    """The verdict on the newest goal with a name that starts and goes on like this."""
     names = ((str(goal.get("name")), goal.get("met")) for goal in run.goals)
     met = [verdict for name, verdict in names if name.startswith(start) and within in name]
     return next((word for verdict, word in MET.items() if met and met[-1] is verdict), UNDECIDED)

@@ -28,7 +28,7 @@ BEYOND = " (longer than trained)"
 SPANS = {"trained": "as long as trained", "all": "all lengths"}
 RANKS = {"effective_rank": "effective rank", "rank_90": "rank that holds 90 %"}
 Place = tuple[str, int, int]
-"""Whose matrices, at how many tokens, with how many slots."""
+"""The source of matrices, their number of tokens, and of slots."""
 
 
 def matrix_blocks(run: Run) -> list[Block]:

@@ -30,7 +30,7 @@ def require_counts(run: Run) -> None:
 
 
 def asks(run: Run, *questions: str) -> bool:
-    """Whether the run asks any of these; one that does not say which asks all."""
+    """Whether the run has any of these questions; one that does not say which has all."""
     known = run.config.get("questions")
     return not isinstance(known, list) or any(question in known for question in questions)
 
@@ -162,7 +162,7 @@ def _task_of(record: Record) -> str:
 def positions(names: Sequence[str], together: Sequence[Collection[str]] = ()) -> dict[str, int]:
     """The signs of variants in figures: dense attention has the ink.
 
-    Variants that are drawn ``together`` have a colour and a marker each, as far as there are some.
+    Variants that are plotted ``together`` have a colour and a marker each, if there are enough.
     """
     colours = len(LIGHT.arms)
     signs = {DENSE: 0}

@@ -50,7 +50,7 @@ def score_blocks(
     """Every variant on every task of a question, the difference from dense behind; and what
     decides.
 
-    ``printed`` are published scores in per cent by variant and task, which stand in brackets.
+    ``printed`` are published scores in per cent by variant and task, shown in brackets.
     """
     names = tasks(run, question)
     if not names:
@@ -91,7 +91,7 @@ def claims_block(run: Run, key: str, title: str, explain: str, kind: str) -> Blo
     columns = (
         Column[Goal]("Claim", lambda goal: _named(goal)[0]),
         Column[Goal]("Measured by", lambda goal: _named(goal)[1]),
-        Column[Goal]("Asked for", lambda goal: _amount(goal.get("target"), goal)),
+        Column[Goal]("Target", lambda goal: _amount(goal.get("target"), goal)),
         Column[Goal]("Value", lambda goal: _amount(goal.get("value"), goal)),
         Column[Goal]("Interval", _ends),
         Column[Goal]("Verdict", lambda goal: VERDICTS.get(str(goal.get("met")), "undecided")),

@@ -85,7 +85,7 @@ def cost_cell(run: Run, arm: str, quantity: Quantity) -> Cell:
     """One cost of one variant; the baseline shows the quantity itself.
 
     An energy of several components shows the ratio of the one that is largest in the baseline,
-    named, and lists them all: their sum would mix what was obtained in different ways.
+    named, and lists them all. Their sum would mix what was obtained in different ways.
     """
     parts = _parts(run, arm, quantity)
     sizes = _sizes(quantity, parts)

@@ -143,7 +143,7 @@ def _draw_curves(sheet: Sheet, axes: Axes, arms: Lineup, curves: Curves) -> None
 
 
 def _label_ends(sheet: Sheet, axes: Axes, arms: Lineup, curves: Curves) -> None:
-    """Each variant's name at the end of its line, moved apart, tied to the end by a hairline."""
+    """Each variant's name at the end of its line, without overlap, tied to it by a hairline."""
     to_axes = axes.transData + axes.transAxes.inverted()
     ends = [to_axes.transform(curve[-1]) for curve in curves.values()]
     height = float(axes.get_position().height) * sheet.height

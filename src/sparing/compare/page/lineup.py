@@ -29,7 +29,7 @@ class Lineup:
 
     @property
     def crowded(self) -> bool:
-        """Whether there are too many variants to tell apart by colour."""
+        """Whether there are more variants than colours that readers can distinguish."""
         return bool(self.families)
 
 

@@ -145,7 +145,7 @@ def accuracy(run: Run, arm: str) -> Estimate | None:
 def mean_interval(values: list[float]) -> tuple[float, tuple[float, float]]:
     """The mean of at least two scores and its 95 % interval by Student's t, within its limits.
 
-    Shares lie within 0 to 1, correlations within -1 to 1.
+    Shares are within 0 to 1, correlations within -1 to 1.
     """
     sample = numpy.asarray(values, dtype=float)
     error = sample.std(ddof=1) / numpy.sqrt(len(sample))

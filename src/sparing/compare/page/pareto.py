@@ -79,7 +79,7 @@ def _paint(sheet: Sheet, axes: Axes, arms: Lineup, marks: Marks) -> None:
 def _inside(arms: Lineup, marks: Marks) -> Marks:
     """All variants but the grey ones that would press the others together.
 
-    Those lie beyond Tukey's fences: half as far again as the middle half is wide.
+    Those are beyond Tukey's fences: 1.5 interquartile ranges outside the quartiles.
     """
     if not arms.grey:
         return marks

@@ -1,4 +1,4 @@
-"""The comparison table as data: the page, the command line and notebooks only lay it out."""
+"""The comparison table as data: the page, the command line and notebooks only format it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _crossover_cell(run: Run, arm: str) -> Cell:
 
 
 def crossing_words(run: Run, arm: str) -> str:
-    """The length from which on a variant is faster; "about" where it lies between measured ones."""
+    """The length from which on a variant is faster; "about" where it is between measured ones."""
     record = lookups.crossover(run, arm)
     if record is None or record.value is None:
         return ""

@@ -247,7 +247,7 @@ def _crossing(run: Run, records: list[Record], gain: str) -> str:
 
 
 def _earlier(run: Run, record: Record | None) -> str:
-    """A variant that crosses before, but whose accuracy already is worse here."""
+    """A variant that crosses before, but is already less accurate here."""
     if record is None:
         return ""
     arm = str(record.labels["arm"])

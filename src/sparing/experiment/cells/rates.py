@@ -103,10 +103,10 @@ def trainings(rates: Sequence[float], seed: int) -> int:
 def require_rates(rates: Sequence[Any], of: str) -> None:
     """Raise ``UsageError`` unless they are one or more different numbers above 0."""
     if not rates or len(set(rates)) != len(rates):
-        raise UsageError(f"{of} must be one or more different rates, got {rates}")
+        raise UsageError(f"{of} must be one or more different rates; got {rates}")
     for rate in rates:
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < math.inf:
-            raise UsageError(f"{of} must be above 0 and finite, got {rate}")
+            raise UsageError(f"{of} must be above 0 and finite; got {rate}")
 
 
 def best_rate(rates: Sequence[float], train_at: Callable[[float], object], folder: Folder) -> float:

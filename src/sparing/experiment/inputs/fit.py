@@ -133,10 +133,10 @@ def require_head(model: PreTrainedModel, name: str) -> None:
     other = next((words for end, words in OTHER_HEADS.items() if named.endswith(end)), "")
     if other:
         raise UsageError(
-            f"{name} is {other} ({named}); tasks ask for a class, a number or a span of the text"
+            f"{name} is {other} ({named}); a task needs a class, a number or a span of the text"
         )
     if getattr(model.config, "problem_type", None) == SEVERAL:
-        raise UsageError(f"{name} gives several labels; tasks here ask for one class")
+        raise UsageError(f"{name} gives several labels; a task needs one class")
 
 
 def token_limit(model: PreTrainedModel) -> int | None:
@@ -221,9 +221,9 @@ def require_fit(model: PreTrainedModel, task: Task, name: str) -> None:
 
     require_head(model, name)
     if (task.answer == "span") != type(model).__name__.endswith(QUESTIONS):
-        asks = "spans of texts" if task.answer == "span" else "classes or numbers"
+        needs = "spans of texts" if task.answer == "span" else "classes or numbers"
         kind = type(model).__name__
-        raise UsageError(f"{name} is a {kind}, but task {task.name} asks for {asks}")
+        raise UsageError(f"{name} is a {kind}, but task {task.name} needs {needs}")
     _require_input(model, task, name)
     classes = model.config.num_labels
     if classes != task.classes:

@@ -72,7 +72,7 @@ def given_data(data: Any, folder: Path, *, label: str = "", alone: bool = False)
         have = ", ".join(first.column_names)
         raise UsageError(f"the data set has no column {label or 'label'!r}; it has {have[:200]}")
     if type(first.features[chosen]).__name__ in ("Sequence", "List", "LargeList"):
-        raise UsageError(f"{chosen!r} holds several labels a row; tasks here ask for one class")
+        raise UsageError(f"{chosen!r} holds several labels a row; a task needs one class")
     kinds = {name: type(kind).__name__ for name, kind in first.features.items()}
     images = [name for name, kind in kinds.items() if kind == "Image"]
     texts = [n for n, f in first.features.items() if getattr(f, "dtype", "") == "string"]

@@ -56,7 +56,7 @@ def require_counts(**counts: int) -> None:
     """Raise ``UsageError`` for an option that is below one."""
     for name, count in counts.items():
         if count < 1:
-            raise UsageError(f"--{name} must be at least 1, got {count}")
+            raise UsageError(f"--{name} must be at least 1; got {count}")
 
 
 def find_subject(

@@ -90,7 +90,7 @@ def check_sizes(model: str, **sizes: int) -> None:
     """Raise ``UsageError`` for a size below 1, or heads that do not divide the width."""
     for name, value in sizes.items():
         if value < 1:
-            raise UsageError(f"model {model}: {name} must be at least 1, got {value}")
+            raise UsageError(f"model {model}: {name} must be at least 1; got {value}")
     if sizes["width"] % sizes.get("heads", 1):
         raise UsageError(
             f"model {model}: {sizes['heads']} heads do not divide the width {sizes['width']}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -199,7 +200,7 @@ def lines_plot(
         for arm, line in lines.items():
             position = positions[arm]
             _draw_line(axes, line, look.colour(position), marker(position), scales.bands)
-        _set_ticks(axes, lines, scales)
+        _set_ticks(sheet, axes, lines, scales)
 
     frame = Frame(scales.label, scales.caption)
     return chart(name, title, description, list(lines), positions, frame, paint)
@@ -246,14 +247,28 @@ def _at(value: float) -> str:
     return "0" if abs(value - BEFORE_ONE) < 1e-9 else f"{value:,.6g}"
 
 
-def _set_ticks(axes: Axes, lines: Lines, scales: Scales) -> None:
+def _apart(sheet: Sheet, axes: Axes, xs: Sequence[float]) -> list[float]:
+    """The ticks with labels that do not run into the one before; at most eight of them."""
+    # the labels of this font are as wide as 0.64 of its size a letter
+    letter = 0.64 * sheet.text
+    shown, end = [], -math.inf
+    for x in xs[:: -(-len(xs) // 8)]:
+        middle, _ = axes.transData.transform((x, 1.0))
+        half = letter * len(_at(x)) / 2
+        if middle - half > end:
+            shown.append(x)
+            end = middle + half + letter
+    return shown
+
+
+def _set_ticks(sheet: Sheet, axes: Axes, lines: Lines, scales: Scales) -> None:
     if not scales.log_x and all(x == round(x) for line in lines.values() for x, _, _ in line):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if scales.log_x:
         xs = sorted({x for line in lines.values() for x, _, _ in line})
-        axes.set_xticks(xs[:: -(-len(xs) // 8)])
-        axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xlim(xs[0] / 1.1, xs[-1] * 1.1)
+        axes.set_xticks(_apart(sheet, axes, xs))
+        axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _at(value)))
     if scales.log_y:
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))

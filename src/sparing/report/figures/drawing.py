@@ -98,8 +98,8 @@ class Sheet:
 class Plot:
     """One plot: its name, what it shows, and how to draw it in a look, wide or narrow.
 
-    ``legend`` lists the variants whose markers the narrow form needs beside it; ``missing`` says
-    why there is nothing to draw, and then ``draw`` is None.
+    ``legend`` lists the variants in the key that the narrow form needs beside it. ``missing`` says
+    why there is nothing to draw; then ``draw`` is None.
     """
 
     name: str
@@ -111,7 +111,7 @@ class Plot:
 
 
 def no_plot(name: str, title: str, missing: str) -> Plot:
-    """A plot that cannot be drawn yet; ``missing`` says why."""
+    """A plot that cannot be shown yet; ``missing`` says why."""
     return Plot(name, title, "", None, missing=missing)
 
 
@@ -183,7 +183,7 @@ def _restyle(element: ElementTree.Element, name: str) -> None:
 
 
 def spread(targets: list[float], gap: float, low: float, high: float) -> list[float]:
-    """Positions near the targets, at least ``gap`` apart and within the limits where they fit.
+    """Positions near the targets, at distances of at least ``gap``, within the limits if they fit.
 
     Neighbours that would overlap are centred together on the mean of their targets.
     """

@@ -25,7 +25,7 @@ class Look:
         return self.ink if position == 0 else self.arms[(position - 1) % len(self.arms)]
 
 
-# Ordered so that the first eight stay apart under red-green blindness by lightness as well.
+# Ordered so that the first eight differ under red-green blindness by lightness as well.
 LIGHT = Look(
     ink="#16181d",
     muted="#5c626e",

@@ -39,6 +39,11 @@ class Candidate:
         return replace(self, threshold=1.0, cascade=False)
 
     @property
+    def cascades(self) -> bool:
+        """Whether the dense model in float32 or bfloat16 may follow: it is another one then."""
+        return self.model != DENSE or self.precision == "int8"
+
+    @property
     def labels(self) -> dict[str, Label]:
         """For records."""
         return {
@@ -97,8 +102,8 @@ def answers_at(
 ) -> tuple[Float[Tensor, "texts classes"], Int[Tensor, " texts"]]:
     """The answer of each text and the number of its exit.
 
-    ``logits`` are those after every segment; of slim the last one is the dense model's, which is
-    used with ``cascade`` alone.
+    ``logits`` are those after every segment. If there are several, the last one is the dense
+    model's, which is used with ``cascade`` alone.
     """
     used = logits if cascade or logits.shape[1] == 1 else logits[:, :-1]
     sure = used.softmax(-1).amax(-1) > threshold
@@ -130,10 +135,8 @@ def candidates_of(
     changes at most that share of the choosing texts. A form of one segment has no exits.
     """
     listed = [key]
-    if key.model == DENSE:
-        return listed
     for cascade in (False, True):
-        if not cascade and logits.shape[1] == 2:
+        if logits.shape[1] == 1 or (not cascade and logits.shape[1] == 2):
             continue
         tried = [replace(key, threshold=t, cascade=cascade) for t in THRESHOLDS]
         shares = [float(changed_by(one, logits, reference).mean()) for one in tried]

@@ -16,7 +16,6 @@ from sparing.measure.inputs import fastest, speed_up, time_inputs
 from sparing.slim.engines import BothForms
 from sparing.slim.evidence.candidates import (
     DENSE,
-    OURS,
     Candidate,
     Point,
     Timed,
@@ -46,7 +45,7 @@ def answer_forms(steps: Steps) -> list[Record]:
     """
     both, stored, records = steps.forms(), {}, []
     for key in both.keys:
-        chain = both.chain(key, cascade=key.model == OURS)
+        chain = both.chain(key, cascade=key.cascades)
         for part, examples in zip(PARTS, steps.parts, strict=True):
             stored[_name(key, part)] = torch.cat(
                 [chain.every_exit(inputs) for _, inputs in _one_by_one(steps, examples)]

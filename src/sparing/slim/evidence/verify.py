@@ -129,6 +129,7 @@ def _safe_dense(steps: Steps, listed: Sequence[Candidate]) -> list[Candidate]:
         one
         for one in listed
         if one.model == DENSE
+        and one in known
         and (one.precision == EXACT or (known[one].good and known[one].changed <= steps.epsilon))
     ]
 

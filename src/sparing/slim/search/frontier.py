@@ -148,7 +148,7 @@ def points_of(
 def random_control(
     task: Task, seen: Outcomes, point: Point, whole: float, reference: Tensor, draws: int = 20
 ) -> Point:
-    """The mean over draws of random exits with the exit rates of the point."""
+    """The mean over samples of random exits with the exit rates of the point."""
     decision = decided(seen, point)
     drawn = [left_at_random(seen, decision, seed) for seed in range(draws)]
     mean = sum(score(task, draw, seen.labels) for draw in drawn) / draws

@@ -11,7 +11,7 @@ from sparing.measure.statistics import Difference, with_unseen
 from sparing.tasks.shared.scores import metric
 
 RESAMPLES = 2_000
-# Two-sided, so that its upper end lies one standard error above the difference.
+# Two-sided, so that its upper end is one standard error above the difference.
 ONE_ERROR = 0.6827
 
 

@@ -96,8 +96,8 @@ def legacy_score(
 
     Formula: (1/4) (B_in^2 / MAE_in^2 + B_out^2 / MAE_22^2 + B_long^2 / MAE_4^2 + B_rel^2 / MRE^2).
 
-    Symbols: MAE_22 is over expressions out of range whose operands' sizes add to 22, MAE_4 over the
-    long ones of four operands, MRE the relative error out of range. ``baseline`` holds the same
+    Symbols: MAE_22 is over expressions out of range, their operands' sizes adding to 22, MAE_4 over
+    the long ones of four operands, MRE the relative error out of range. ``baseline`` holds the same
     four errors, by the names in, out, long and relative, of one network (15, 30, 30 and 1). What
     differs: the published code trains that network again, without a seed, for every model, so its
     scores do not compare. Here its errors are constants.

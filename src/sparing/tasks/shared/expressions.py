@@ -31,7 +31,7 @@ class Expression:
         if len(self.operators) != len(self.operands) - 1:
             raise UsageError(
                 f"{len(self.operands)} numbers have {len(self.operands) - 1} operators between "
-                f"them, got {len(self.operators)}"
+                f"them; got {len(self.operators)}"
             )
 
     @property
@@ -160,7 +160,7 @@ def draw(
 ) -> Expression:
     """A random expression of ``operands`` signed numbers with ``digits`` digits each, or fewer."""
     if operands < 1 or digits < 1 or not operators:
-        raise UsageError(f"an expression needs operands and digits, got {operands} and {digits}")
+        raise UsageError(f"an expression needs operands and digits; got {operands} and {digits}")
     numbers = tuple(_number(chance, digits, exact=exact_digits) for _ in range(operands))
     return Expression(numbers, tuple(chance.choice(operators) for _ in range(operands - 1)))
 

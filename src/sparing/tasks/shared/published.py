@@ -38,10 +38,10 @@ DIGESTS = {
 def published() -> dict[str, tuple[Expression, ...]]:
     """The published sets: train, validation, in range, out of range, long.
 
-    Three operands from -5 to 4; the expressions that 4,000 draws left out are the set in range. Out
-    of range are all of -8 to -5 and 5 to 8 (although -5 is in range); long are 2 to 8 operands from
-    -5 to 5. The published split into training and validation followed Python's order of sets, which
-    no seed fixes; here the pool is sorted first.
+    Three operands from -5 to 4; the expressions that 4,000 samples left out are the set in range.
+    Out of range are all of -8 to -5 and 5 to 8 (although -5 is in range); long are 2 to 8 operands
+    from -5 to 5. The published split into training and validation followed Python's order of sets,
+    which no seed fixes; here the pool is sorted first.
     """
     state = np.random.RandomState(SEED)
     first, second, third = ((state.rand(DRAWN) * 10).astype(int) - 5 for _ in range(3))

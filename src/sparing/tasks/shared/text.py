@@ -89,7 +89,7 @@ def text_task(
     """A task of texts or pairs, validation cut by seed from the training rows where needed."""
     least = 5 if len(corpus.test[0].texts) > 1 else 2
     if reading.max_tokens < least:
-        raise UsageError(f"{name}: max_tokens must be at least {least}, got {reading.max_tokens}")
+        raise UsageError(f"{name}: max_tokens must be at least {least}; got {reading.max_tokens}")
     validation, train = _cut(corpus, reading, answer)
     encoder = _encoder(train, reading)
     rows = {"train": train, "validation": validation, "test": corpus.test, **corpus.more_tests}
@@ -154,7 +154,7 @@ def _cut(corpus: Corpus, reading: Reading, answer: str) -> tuple[Sequence[Row], 
     requested = reading.held_out
     held_out = min(VALIDATION, whole // 10) if requested is None else requested
     if requested is not None and not 0 < requested < whole:
-        raise UsageError(f"held_out must be at least 1 and below {whole} here, got {held_out}")
+        raise UsageError(f"held_out must be at least 1 and below {whole} here; got {held_out}")
     count = whole - held_out if reading.examples is None else reading.examples
     validation, train = cut_rows(corpus.train, (held_out, count), reading.seed, answer)
     return validation, train

@@ -76,7 +76,7 @@ def words_from(texts: Iterable[str], size: int) -> Words:
     are in alphabetical order: the same texts always give the same numbers.
     """
     if size < FIRST_WORD:
-        raise UsageError(f"a vocabulary needs at least {FIRST_WORD} tokens, got {size}")
+        raise UsageError(f"a vocabulary needs at least {FIRST_WORD} tokens; got {size}")
     counts = Counter(word for text in texts for word in text.split())
     frequent = sorted((-count, word) for word, count in counts.items() if count > 1)
     chosen = [word for _, word in frequent[: size - FIRST_WORD]]
