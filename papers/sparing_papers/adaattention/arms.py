@@ -17,7 +17,7 @@ from sparing.experiment.inputs.recipes import recipe_for
 from sparing.foreign.pretrained import write_pretrained
 from sparing.layers.plan import full_plan
 from sparing.models import build_model, default_model, names
-from sparing.slim.models import FOLLOW, Models, halves
+from sparing.slim.models import FOLLOW, Models, answers_to, halves
 from sparing.slim.search.exits import dense_flops
 from sparing.slim.search.frontier import Variant, best, survey
 from sparing.tasks import Task
@@ -325,9 +325,9 @@ def _train_ours(work: Work, recipe: Recipe, seed: int) -> tuple[TrainResult, dic
     model = models.adaptive()
     held, _ = halves(work.task.validation)
     variants = [Variant(width) for width in draw.widths]
-    points = [
-        point for *_, measured in survey(model, work.task, held, variants) for point in measured
-    ]
+    reference = answers_to(work.task, held, models.dense())
+    surveyed = survey(model, work.task, held, variants, reference)
+    points = [point for *_, measured in surveyed for point in measured]
     whole = float(dense_flops(model, held).mean())
     # the better of the two, since full, its baseline, was trained on
     aim = FLOOR * max(_score_on(work, arm, seed, held) for arm in (DENSE, FULL))

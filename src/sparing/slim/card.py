@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from huggingface_hub.repocard import metadata_load
 from huggingface_hub.repocard_data import EvalResult, ModelCardData
 
 from sparing.core.paths import expanded
-from sparing.core.record import Label, Record
+from sparing.core.record import Record
 from sparing.experiment.records import RecordTable
 from sparing.experiment.run import Run, machines_of
 from sparing.models import names
@@ -40,7 +40,6 @@ wide.budget = 0.5  # a share of the dense FLOPs, as the frontier offers it
 Row = tuple[str, ...]
 ENGINES = {"eager": "PyTorch", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 PRECISIONS = {"float32": "float32", "bfloat16": "bfloat16", "int8": "INT8"}
-FIELDS = {"arm": "model"}
 prose = Prose("sparing.slim")
 # The hub's names of our metrics, where they differ.
 HUB_METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}
@@ -156,7 +155,7 @@ def _frontier(table: RecordTable) -> str:
         if point.value is None:
             rows.append((share, prose("none"), "1"))
             continue
-        form = Candidate(**{FIELDS.get(name, name): point.labels[name] for name in FORM})
+        form = Candidate.from_labels(point.labels)
         rows.append((share, form_words(form), f"{point.value:.2f}"))
     return _table((prose("changed"), "form", prose("speed-short")), rows)
 
@@ -175,11 +174,7 @@ def _score_row(table: RecordTable, score: Record) -> Row:
     form = {name: score.labels[name] for name in FORM}
     gap = table.find("whole_difference", primary=True, **form)
     words = interval_text(gap, lambda value: f"{100 * value:+.1f}") if gap else ""
-    return _name(form), f"{score.value:.4f}", words
-
-
-def _name(form: Mapping[str, Label]) -> str:
-    return str(Candidate(**{FIELDS.get(name, name): value for name, value in form.items()}))  # type: ignore[arg-type]
+    return str(Candidate.from_labels(form)), f"{score.value:.4f}", words
 
 
 def _table(heads: Row, rows: Sequence[Row]) -> str:
@@ -212,7 +207,7 @@ def _speed_row(table: RecordTable, mean: Record) -> Row:
     form = {name: mean.labels[name] for name in FORM}
     speed = table.find("speed_up", batch=mean.labels["batch"], **form)
     factor = interval_text(speed, "{:.2f}".format) if speed else "1"
-    return _name(form), f"{mean.value:.3g}", factor
+    return str(Candidate.from_labels(form)), f"{mean.value:.3g}", factor
 
 
 def _inputs(task: Task) -> str:

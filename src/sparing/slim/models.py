@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from sparing.core.errors import UsageError
 from sparing.experiment.cells.probe import Shape, shape_of
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 IMPORTANCE_EXAMPLES = 512
+BATCH = 64
 FOLLOW = Distillation(labels=0.3, outputs=1.0, hidden_states=1.0, temperature=2.0)
 
 
@@ -270,6 +273,16 @@ def halves(examples: Examples) -> tuple[Examples, Examples]:
     drawn = np.random.default_rng(0).permutation(len(examples)).tolist()
     middle = (len(drawn) + 1) // 2
     return examples.subset(sorted(drawn[:middle])), examples.subset(sorted(drawn[middle:]))
+
+
+@torch.inference_mode()
+def answers_to(task: Task, examples: Examples, model: PreTrainedModel) -> Tensor:
+    """A model's logits of all examples (count, classes), in their order, on the CPU."""
+    logits = torch.zeros(len(examples), task.classes)
+    for indices, inputs in inputs_of(task, examples, BATCH):
+        given = {name: value.to(model.device) for name, value in inputs.items()}
+        logits[indices] = model(**given).logits.float().cpu()
+    return logits
 
 
 def inputs_of(task: Task, examples: Examples, batch: int) -> list[tuple[list[int], dict[str, Any]]]:

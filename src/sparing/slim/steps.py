@@ -20,7 +20,7 @@ from sparing.slim.evidence.candidates import DENSE as DENSE
 from sparing.slim.evidence.candidates import OURS as OURS
 from sparing.slim.evidence.candidates import Candidate
 from sparing.slim.evidence.certified import EPSILONS
-from sparing.slim.models import Models, held_out_parts, inputs_of
+from sparing.slim.models import Models, answers_to, held_out_parts, inputs_of
 from sparing.slim.options import Options
 from sparing.slim.search.exits import dense_flops
 from sparing.slim.search.resampling import good_enough, score_difference
@@ -116,12 +116,12 @@ class Steps:
     @cached_property
     def dense_logits(self) -> Tensor:
         """The answers of the dense baseline to the inputs that plans are chosen on."""
-        return all_logits(self, self.parts[0], self.models.baseline())
+        return answers_to(self.task, self.parts[0], self.models.baseline())
 
     @cached_property
     def calibration_logits(self) -> Tensor:
         """The answers of the dense baseline to the inputs that forms are certified on."""
-        return all_logits(self, self.parts[1], self.models.baseline())
+        return answers_to(self.task, self.parts[1], self.models.baseline())
 
     def keeps_floor(self, logits: Tensor) -> bool:
         """Whether these answers to the choosing inputs keep the floor of the score there.
@@ -143,15 +143,6 @@ class Steps:
         threads = self.engines.thread_count
         times = time_inputs(runs, inputs, rounds=rounds, threads=threads, block=BLOCK)
         return times, {name: _in_order(batches, taken, examples) for name, taken in times.items()}
-
-
-@torch.inference_mode()
-def all_logits(steps: Steps, examples: Examples, model: Any) -> Tensor:
-    """A model's answers to a split, in its order."""
-    logits = torch.zeros(len(examples), steps.task.classes)
-    for indices, inputs in inputs_of(steps.task, examples, 64):
-        logits[indices] = model(**inputs).logits.float()
-    return logits
 
 
 def logits_one_by_one(steps: Steps, run: Any, examples: Examples) -> Tensor:

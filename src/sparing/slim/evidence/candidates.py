@@ -33,6 +33,18 @@ class Candidate:
     threshold: float = 1.0
     cascade: bool = False
 
+    @classmethod
+    def from_labels(cls, labels: Mapping[str, Label]) -> Candidate:
+        """The candidate of a record; raises ``KeyError`` where a label is missing."""
+        return cls(
+            str(labels["arm"]),
+            str(labels["engine"]),
+            str(labels["precision"]),
+            str(labels["settings"]),
+            float(str(labels["threshold"])),
+            bool(labels["cascade"]),
+        )
+
     @property
     def key(self) -> Candidate:
         """The same form without exits: candidates of one key share their answers."""
