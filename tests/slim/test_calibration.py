@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from sparing.slim.verify import calibrate_plan
 
 from sparing.core.errors import UsageError
 from sparing.layers.plan import full_plan
@@ -16,7 +17,6 @@ from sparing.slim.models import Models, halves, recipes
 from sparing.slim.options import Options
 from sparing.slim.state import State, Surveyed, read_state, write_state
 from sparing.slim.steps import Steps
-from sparing.slim.verify import calibrate_plan
 from sparing.tasks import Examples, Task
 from sparing.train.elastic import Draw
 from sparing.transfer.adaptive import adapt

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from sparing.slim.search.fine_tune import Attempt, Trained, attempts, boldest_alike
 
 from sparing.layers.plan import Plan, full_plan
 from sparing.slim.search import fine_tune as tuning
 from sparing.slim.search.choose import best_fixed, survey_plans
 from sparing.slim.search.exits import Outcomes, dense_flops
-from sparing.slim.search.fine_tune import Attempt, Trained, attempts, boldest_alike
 from sparing.slim.search.frontier import Point, Variant, best, contenders, points_of
 from sparing.slim.state import Form, State, Surveyed, read_state, write_state
 from sparing.slim.study import Options, steps_of

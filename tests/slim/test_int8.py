@@ -8,6 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sparing.slim.int8 import (
+    ROUNDS,
+    UNTIMED,
+    Source,
+    Trial,
+    alike_trials,
+    best_trial,
+    with_times,
+)
 
 from sparing.core.errors import UsageError
 from sparing.core.rounding import rounded_up
@@ -18,15 +27,6 @@ from sparing.measure.inputs import InputTimes
 from sparing.measure.load import Load
 from sparing.slim import fixed_width, int8, models
 from sparing.slim import study as slim
-from sparing.slim.int8 import (
-    ROUNDS,
-    UNTIMED,
-    Source,
-    Trial,
-    alike_trials,
-    best_trial,
-    with_times,
-)
 from sparing.slim.search.resampling import good_enough
 
 SMALL = slim.Options(

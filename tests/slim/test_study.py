@@ -11,6 +11,7 @@ import pytest
 import torch
 from huggingface_hub.repocard import metadata_load
 from safetensors.torch import load_file
+from sparing.slim.search.fine_tune import attempts
 
 import sparing
 from sparing.core.errors import UsageError
@@ -24,7 +25,6 @@ from sparing.slim import models as slim_models
 from sparing.slim import study as slim
 from sparing.slim.engines import Engines
 from sparing.slim.options import LONG_SHARES
-from sparing.slim.search.fine_tune import attempts
 from sparing.slim.state import State, read_state, served, write_state
 from sparing.train import evaluate
 

@@ -49,7 +49,7 @@ def model_card(run: Run, steps: Steps, source: str) -> str:
     All scores are those of the whole test split. A table of times holds forms timed in turns.
     """
     table, task, form = RecordTable(run.records()), steps.task, steps.served()
-    model, plan = Path(source).name, steps.model().plan
+    model, plan = Path(source).name, steps.plan()
     promise = promise_of(table)
     if promise is None:
         raise DataError(f"{run.folder} has no certified form: an earlier step has failed")

@@ -11,6 +11,7 @@ from sparing.report.sections import Part, figure
 from sparing.slim.page import content, cuts, prose
 from sparing.slim.page.forms import engines_block, forms_section, positions
 from sparing.slim.page.frontier import frontier_block, frontier_plot
+from sparing.slim.page.verdict import answer as answer
 from sparing.slim.page.verdict import verdict
 
 STYLE = Path(__file__).with_name("slim.css")
@@ -52,9 +53,3 @@ def _sections(run: Run) -> list[Part]:
         blocks.goals_block(run, prose("goals")),
         *blocks.failed_blocks(run),
     ]
-
-
-def answer(run: Run) -> str:
-    """What is certified, how fast it is, and what that means."""
-    first = verdict(run)
-    return " ".join((f"{first.lead}{first.because}", *first.second[:1]))

@@ -84,8 +84,8 @@ def forms_section(run: Run) -> Section:
 def _columns(run: Run) -> list[tuple[Column, Callable[[Candidate], Cell]]]:
     columns: list[tuple[Column, Callable[[Candidate], Cell]]] = []
     for batch in lookups.batches(run):
-        time = Column(f"time{batch}", "Time", f"batch {batch}")
-        speed = Column(f"speed{batch}", "Speed", f"batch {batch}")
+        time = Column(f"time{batch}", f"Time, batch {batch}")
+        speed = Column(f"speed{batch}", f"Speed, batch {batch}")
         columns += [
             (time, lambda form, batch=batch: _time(run, form, batch)),  # type: ignore[misc]
             (speed, lambda form, batch=batch: _speed(run, form, batch)),  # type: ignore[misc]
@@ -119,8 +119,9 @@ def _time(run: Run, form: Candidate, batch: int) -> Cell:
     mean = taken.pop("mean")
     if mean is None:
         return MISSING
-    notes = (f"{of} {wording.latency(time)}" for of, time in taken.items() if time is not None)
-    return Cell(wording.latency(mean), tuple(notes), value=mean, obtained="measured")
+    known = {of: wording.latency(time) for of, time in taken.items() if time is not None}
+    notes = tuple(f"{of} {time}".replace(" ", "\N{NO-BREAK SPACE}") for of, time in known.items())
+    return Cell(wording.latency(mean), notes, value=mean, obtained="measured")
 
 
 def _speed(run: Run, form: Candidate, batch: int) -> Cell:

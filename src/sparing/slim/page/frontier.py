@@ -23,7 +23,7 @@ from sparing.slim.page.wording import (
     speed_cell,
     speed_text,
 )
-from sparing.slim.promise import ENGINES, form_name, form_of, promise_of
+from sparing.slim.promise import engine_name, form_name, form_of, promise_of
 
 ROOM = 0.06
 MOST = 2.5  # times the largest certified share, beyond which forms are left out of the figure
@@ -123,7 +123,7 @@ def frontier_plot(run: Run) -> Plot:
                 ring(sheet, axes, mark.x, mark.y)
         label_axes(axes, "{x:g} %", f"{{x:g}}{wording.TIMES}", 5 if sheet.narrow else 9, 6)
         ordered = sorted(known, key=lambda form: (form not in certified, -known[form].y))
-        named = [(known[f].x, known[f].y, _label(f, certified)) for f in ordered]
+        named = [(known[f].x, known[f].y, _label(f, certified, sheet.narrow)) for f in ordered]
         name_points(sheet, axes, named, 10.0)
 
     names = list(dict.fromkeys(map(class_name, known)))
@@ -153,12 +153,12 @@ def _shares(run: Run) -> dict[Candidate, list[float]]:
     return shares
 
 
-def _label(form: Candidate, certified: dict[Candidate, list[float]]) -> str:
-    name = ENGINES.get(form.engine, form.engine)
-    if form not in certified:
-        return name
-    shares = wording.listing([f"{100 * share:g}" for share in certified[form]], 9)
-    return f"{name}, at most {shares} %"
+def _label(form: Candidate, certified: dict[Candidate, list[float]], narrow: bool) -> str:
+    """Its engine and the shares that it is certified for; where there is little room only one."""
+    shares = wording.listing([f"{100 * share:g}" for share in certified.get(form, [])], 9)
+    if shares and narrow:
+        return f"{shares} %"
+    return f"{engine_name(form)}, at most {shares} %" if shares else engine_name(form)
 
 
 def _set_limits(run: Run, axes: Axes, marks: dict[Candidate, Mark]) -> None:

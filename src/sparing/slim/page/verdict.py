@@ -19,14 +19,24 @@ from sparing.slim.promise import Promise, form_name, form_words, guarantee, prom
 
 
 def verdict(run: Run) -> Verdict:
-    """What is certified and how fast it is; before that, that there is no verdict yet."""
+    """What is certified, how fast it is and what that means; or that nothing is certified yet."""
     promise = promise_of(run.table)
     if promise is None:
         stage = "failed" if run.failed else "running"
         return Verdict("No verdict yet", f": {prose(f'no-verdict-{stage}')}")
     lead, meaning = guarantee(promise)
-    second = (meaning, _noise(run, promise), _goals(run))
-    return Verdict(lead, f". {_speed(run, promise)}", tuple(filter(None, second)))
+    if promise.reference:
+        because, second = meaning, [_uncertified(run, promise)]
+    else:
+        because, second = _speed(run, promise), [meaning, _noise(run, promise)]
+    return Verdict(lead, f". {because}", tuple(filter(None, [*second, _goals(run)])))
+
+
+def answer(run: Run) -> str:
+    """The first sentences: what is certified, how fast it is, and what that means."""
+    first, promise = verdict(run), promise_of(run.table)
+    meaning = first.second[:1] if promise and not promise.reference else ()
+    return " ".join((f"{first.lead}{first.because}", *meaning))
 
 
 def _speed(run: Run, promise: Promise) -> str:
@@ -37,17 +47,25 @@ def _speed(run: Run, promise: Promise) -> str:
     if record is None:
         return f"{served}{prose('not-tested')}"
     if record.labels.get("form") == record.labels.get("against"):
-        return _of_dense(run, promise, batch)
+        exact = lookups.speed_up(run, promise.form, batch)
+        words = _than(run, exact) if exact else ""
+        return prose("speed-dense" if exact else "speed-best", batch=batch, speed=words)
     against = names(run).get(str(record.labels.get("against")), record.labels.get("against"))
     return served + prose("speed", batch=batch, speed=_than(run, record), against=against)
 
 
-def _of_dense(run: Run, promise: Promise, batch: int) -> str:
-    """The speed of a dense form that is the best one itself."""
-    record = lookups.speed_up(run, promise.form, batch)
-    if promise.reference or record is None:
-        return prose("speed-best", batch=batch)
-    return prose("speed-dense", batch=batch, speed=_than(run, record))
+def _uncertified(run: Run, promise: Promise) -> str:
+    """The best dense form that is as near where forms are chosen, if it is clearly faster."""
+    batch = lookups.batches(run)[0]
+    record = run.table.find("served_speed_up", batch=batch)
+    slower = record is not None and (record.interval or (1.0, 1.0))[1] < 1
+    if record is None or not slower or run.table.disturbance(record):
+        return ""
+    form = names(run).get(str(record.labels.get("against")), record.labels.get("against"))
+    speed = wording.ratio(1 / (record.value or 1.0), "slower", "faster")
+    return prose(
+        "uncertified", form=str(form)[:1].upper() + str(form)[1:], speed=speed, batch=batch
+    )
 
 
 def _than(run: Run, record: Record) -> str:
@@ -105,7 +123,7 @@ def _goals(run: Run) -> str:
     """Which of the goals that were declared are met."""
     words = {"True": "met", "False": "not met"}
     stated = [
-        f"{goal.get('name')} {words.get(str(goal.get('met')), 'undecided')}"
+        f"{goal.get('name')}: {words.get(str(goal.get('met')), 'undecided')}"
         for goal in run.goals
         if goal.get("value") is not None
     ]
