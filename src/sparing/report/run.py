@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ class Run:
     records: list[Record]
     goals: list[dict[str, Any]]
     failed: list[dict[str, Any]]
-    folder: Path | None = None
+    folder: Path | None = field(default=None, compare=False)
 
     @cached_property
     def table(self) -> RecordTable:
