@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from sparing.core.record import Record
 from sparing.layers.plan import Plan
@@ -71,11 +72,12 @@ def _exit_words(run: Run) -> str:
     exits, promise = _exits(run), promise_of(run.table)
     if not exits or promise is None:
         return ""
-    counted = wording.count_of(next(iter(exits.values())).count, "test input")
+    form = promise.form
     if len(exits) == 1:
-        return prose("no-exits")
-    rest = prose("rest-dense" if promise.form.cascade else "rest-slim")
-    return prose("exits", threshold=promise.form.threshold, rest=rest, inputs=counted)
+        return prose("no-exits-dense" if form.cascade else "no-exits", threshold=form.threshold)
+    counted = wording.count_of(next(iter(exits.values())).count, "test input")
+    rest = prose("rest-dense" if form.cascade else "rest-slim")
+    return prose("exits", threshold=form.threshold, rest=rest, inputs=counted)
 
 
 def _heads(run: Run) -> tuple[str, ...]:
@@ -149,7 +151,9 @@ def survey_plot(run: Run) -> Plot:
             ring(sheet, axes, *at)
             sheet.write(axes, "chosen", at, (10, 9), fontweight="bold", zorder=7)
         axes.xaxis.set_major_formatter("{x:g} %")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.locator_params(axis="x", nbins=5 if sheet.narrow else 9)
 
     frame = Frame("FLOPs, share of dense", "Divergence from dense, nats", 430, 340)

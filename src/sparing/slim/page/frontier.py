@@ -46,9 +46,12 @@ def _columns(run: Run) -> list[Column[Record]]:
     promise = promise_of(run.table)
 
     def share(point: Record) -> str:
-        epsilon = lookups.number_of(point, "epsilon")
-        served = promise is not None and promise.epsilon == epsilon
-        return per_cent(epsilon) + (" (served)" if served else "")
+        served = (
+            promise is not None
+            and point.value is not None
+            and (form_of(point) == promise.form and point.labels["epsilon"] == promise.epsilon)
+        )
+        return per_cent(lookups.number_of(point, "epsilon")) + (" (served)" if served else "")
 
     def form(point: Record) -> str:
         return prose("none-certified") if point.value is None else form_name(form_of(point))
@@ -106,6 +109,8 @@ def frontier_plot(run: Run) -> Plot:
     most = 100 * MOST * max([*lookups.certified(run), 0.02])
     known = {form: mark for form, mark in marks.items() if mark.x <= most or form in certified}
     words = prose("figure-frontier", batch=batch)
+    if any(map(run.table.disturbance, run.table.all("speed_up", batch=batch))):
+        words += f" {prose('figure-frontier-busy')}"
     if len(known) < len(marks):
         hidden = wording.count_of(len(marks) - len(known), "form")
         words += f" {prose('figure-frontier-hidden', forms=hidden, most=f'{most:g} %')}"

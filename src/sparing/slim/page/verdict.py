@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from sparing.core.record import Record
 from sparing.report import wording
-from sparing.report.figures.chart import Interval
 from sparing.report.run import Run
 from sparing.report.sections import Verdict
 from sparing.slim.evidence.candidates import DENSE, Candidate
 from sparing.slim.page import lookups, prose
 from sparing.slim.page.wording import (
-    NOT_DECIDED,
     record_speed,
     speed_interval,
-    speed_text,
 )
 from sparing.slim.promise import Promise, form_name, form_words, guarantee, promise_of
 
@@ -46,6 +43,8 @@ def _speed(run: Run, promise: Promise) -> str:
     record = run.table.find("served_speed_up", batch=batch)
     if record is None:
         return f"{served}{prose('not-tested')}"
+    if run.table.disturbance(record):
+        return f"{served}{prose('busy')}"
     if record.labels.get("form") == record.labels.get("against"):
         exact = lookups.speed_up(run, promise.form, batch)
         words = _than(run, exact) if exact else ""
@@ -63,16 +62,12 @@ def _uncertified(run: Run, promise: Promise) -> str:
         return ""
     form = names(run).get(str(record.labels.get("against")), record.labels.get("against"))
     speed = wording.ratio(1 / (record.value or 1.0), "slower", "faster")
-    return prose(
-        "uncertified", form=str(form)[:1].upper() + str(form)[1:], speed=speed, batch=batch
-    )
+    return prose("uncertified", form=form, speed=speed, batch=batch)
 
 
 def _than(run: Run, record: Record) -> str:
     """A speed-up as the words before "the other form"."""
     words = record_speed(run, record)
-    if words == NOT_DECIDED:
-        return f"in a time {words}; it was compared with"
     if words == wording.SAME:
         return "as fast as"
     interval = speed_interval(record.interval)
@@ -89,34 +84,31 @@ def names(run: Run) -> dict[str, str]:
 def _noise(run: Run, promise: Promise) -> str:
     """That the runner-up may be as fast: their intervals of speed overlap."""
     batch = lookups.batches(run)[0]
-    served = _interval(run, promise.form, batch)
-    others = [form for form in lookups.safe(run) if form != promise.form]
-    speeds = {form: _value(run, form, batch) for form in others}
-    if served is None or not speeds:
+    speeds = {form: _speed_of(run, form, batch) for form in lookups.safe(run)}
+    known = {form: speed for form, speed in speeds.items() if speed is not None}
+    served = known.pop(promise.form, None)
+    if served is None or not known:
         return ""
-    second = max(others, key=lambda form: speeds[form])
-    interval = _interval(run, second, batch)
-    if interval is None or min(served[1], interval[1]) < max(served[0], interval[0]):
+    second = max(known, key=lambda form: known[form][0])
+    value, ends = known[second]
+    low, high = served[1]
+    if min(high, ends[1]) < max(low, ends[0]):
         return ""
-    value = speed_text(speeds[second], interval)
+    beside = f"{value:.2f}{wording.TIMES} ({ends[0]:.2f} to {ends[1]:.2f})"
+    values = {"form": form_name(second), "beside": beside, "batch": batch}
     return prose(
-        "noise", form=form_name(second), speed=value, ends=speed_interval(interval), batch=batch
+        "noise", served=f"{served[0]:.2f}{wording.TIMES} ({low:.2f} to {high:.2f})", **values
     )
 
 
-def _value(run: Run, form: Candidate, batch: int) -> float:
+def _speed_of(run: Run, form: Candidate, batch: int) -> tuple[float, tuple[float, float]] | None:
+    """A form's speed with its interval; the baseline has 1. None where nothing is decided."""
     record = lookups.speed_up(run, form, batch)
     if record is None:
-        return 1.0 if form == lookups.baseline(run, batch) else 0.0
-    return float(record.value or 0.0)
-
-
-def _interval(run: Run, form: Candidate, batch: int) -> Interval:
-    """The interval of a form's speed; the baseline has a speed of 1."""
-    record = lookups.speed_up(run, form, batch)
-    if record is None:
-        return (1.0, 1.0) if form == lookups.baseline(run, batch) else None
-    return record.interval
+        return (1.0, (1.0, 1.0)) if form == lookups.baseline(run, batch) else None
+    if record.value is None or record.interval is None or run.table.disturbance(record):
+        return None
+    return record.value, record.interval
 
 
 def _goals(run: Run) -> str:

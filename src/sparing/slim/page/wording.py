@@ -108,7 +108,7 @@ def per_cent(share: float) -> str:
 
 def divergence_text(value: float) -> str:
     """A divergence in nats, with two significant digits."""
-    return wording.number(value, 2) if value >= 5e-5 else "under 0.0001"
+    return wording.number(value, 2) if value >= 1e-4 else "under 0.0001"
 
 
 def plan_words(plan: Plan) -> str:
