@@ -151,7 +151,7 @@ def test_every_tested_form_is_a_row_with_its_numbers():
     assert (cells["speed1"].text, cells["speed1"].tone) == ("3.4× faster", "gain")
     assert cells["agreement"].text == "97.30 %"
     assert cells["agreement"].notes == ("divergence 0.0090",)
-    assert cells["difference"].notes == ("−1.0 to −0.4",)
+    assert cells["difference"].text == "−0.7 (−1.0 to −0.4)"
     assert cells["memory"].text == "40.0 MiB"
     assert rows["dense, ONNX Runtime float32"].cells["speed1"].text == "baseline"
     assert rows["static, ONNX Runtime INT8"].cells["memory"].tone == "missing"

@@ -8,7 +8,6 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from sparing.core.record import Record
-from sparing.layers.plan import Plan
 from sparing.report import wording
 from sparing.report.blocks import Block
 from sparing.report.figures.chart import Frame, chart
@@ -23,11 +22,12 @@ from sparing.slim.page.lookups import Point, number_of, plan_of
 from sparing.slim.page.wording import (
     NOT_DECIDED,
     divergence_text,
+    gap_text,
     labelless,
     per_cent,
     plan_words,
-    scale_of,
     score_name,
+    score_text,
     speed_cell,
 )
 from sparing.slim.promise import promise_of
@@ -48,23 +48,19 @@ def _words(run: Run) -> str:
     if record is None:
         return prose("no-plan")
     plan, whole = plan_of(record), lookups.whole_plan(run)
-    whole_words = f" of the dense model's {plan_words(whole)}" if whole else ""
-    reached = "" if record.labels.get("reached") is True else f" {prose('not-reached')}"
-    words = prose(
-        "plan",
-        plan=plan_words(plan) + whole_words,
-        share=wording.share(record.value or 0.0, 0),
-        divergence=divergence_text(number_of(record, "divergence")),
-    )
-    return f"{words}{reached}{_tuned(run, plan)} {_exit_words(run)}".strip()
-
-
-def _tuned(run: Run, plan: Plan) -> str:
-    """The divergence of all its layers after fine-tuning."""
+    words = [
+        prose(
+            "plan",
+            plan=plan_words(plan) + (f" of the dense model's {plan_words(whole)}" if whole else ""),
+            share=wording.share(record.value or 0.0, 0),
+            divergence=divergence_text(number_of(record, "divergence")),
+        )
+    ]
     tuned = run.table.find("fixed_width_score", kind="depth", depth=plan.layers)
-    if tuned is None:
-        return ""
-    return f" {prose('tuned', divergence=divergence_text(number_of(tuned, 'divergence')))}"
+    if tuned is not None:
+        words.append(prose("tuned", divergence=divergence_text(number_of(tuned, "divergence"))))
+    words += [] if record.labels.get("reached") is True else [prose("not-reached")]
+    return " ".join([*words, _exit_words(run)]).strip()
 
 
 def _exit_words(run: Run) -> str:
@@ -197,7 +193,7 @@ def _draw_rest(sheet: Sheet, axes: Axes, points: Sequence[Point]) -> None:
 def trials_block(run: Run) -> Block:
     """The plans that were timed during the choice."""
     trials = sorted(run.table.all("trial_speed"), key=lambda trial: number_of(trial, "cost_share"))
-    record, scale = lookups.chosen(run), scale_of(run)
+    record = lookups.chosen(run)
     taken = record.labels.get("plan") if record else None
 
     def plan(trial: Record) -> str:
@@ -207,7 +203,7 @@ def trials_block(run: Run) -> Block:
         Column("Plan", plan),
         Column[Record]("FLOPs", lambda t: wording.share(number_of(t, "cost_share"), 0)),
         Column("Divergence", lambda t: divergence_text(number_of(t, "divergence"))),
-        Column(score_name(run).capitalize(), lambda t: scale.text(number_of(t, "score"))),
+        Column(score_name(run).capitalize(), lambda t: score_text(run, number_of(t, "score"))),
         Column("Speed in float32", lambda t: speed_cell(run, t)),
     ]
     target = wording.factor(max(1.0, lookups.option(run, "speed", 2.0)))
@@ -233,7 +229,7 @@ def static_blocks(run: Run) -> list[Block]:
     columns = [
         Column[Record]("Batch", lambda ratio: str(ratio.labels["batch"])),
         Column("Served over static", lambda ratio: speed_cell(run, ratio)),
-        Column(score_name(run).capitalize(), lambda ratio: scale_of(run).gap(gap(ratio))),
+        Column(score_name(run).capitalize(), lambda ratio: gap_text(run, gap(ratio))),
     ]
     title = f"The static pruned model: {verdict}"
     return [table("static", title, explain, measured, columns)]

@@ -18,10 +18,11 @@ from sparing.slim.page.verdict import names
 from sparing.slim.page.wording import (
     NOT_DECIDED,
     divergence_text,
+    gap_text,
     labelless,
     record_speed,
-    scale_of,
     score_name,
+    score_text,
     speed_cell,
     speed_interval,
 )
@@ -129,52 +130,39 @@ def _speed(run: Run, form: Candidate, batch: int) -> Cell:
     if record is None:
         return BASELINE if form == lookups.baseline(run, batch) else MISSING
     text, value, ends = record_speed(run, record), record.value or 0.0, record.interval
-    tone = _tone(text.endswith(("faster", "slower")), value > 1)
+    tone: Tone = "gain" if text.endswith("faster") else "loss"
+    tone = tone if text.endswith(("faster", "slower")) else "neutral"
     notes = () if text == NOT_DECIDED else (speed_interval(ends),)
     return Cell(text, notes, tone, value, ends, record.obtained)
 
 
-def _tone(clear: bool, gain: bool) -> Tone:
-    return "neutral" if not clear else "gain" if gain else "loss"
-
-
 def _agreement(run: Run, form: Candidate) -> Cell:
     record = run.table.find("agreement", **form.labels)
-    if record is None or record.value is None:
-        return MISSING
-    far = record.labels.get("divergence")
-    notes = (f"divergence {divergence_text(float(far))}",) if isinstance(far, int | float) else ()
-    text = wording.share(record.value, 2)
-    return Cell(text, notes, value=record.value, obtained=record.obtained)
+    far = record.labels.get("divergence") if record else None
+    notes = [f"divergence {divergence_text(float(far))}"] if isinstance(far, int | float) else []
+    return _cell(record, lambda value: wording.share(value, 2), *notes)
 
 
 def _score(run: Run, form: Candidate) -> Cell:
     record = run.table.find("whole_score", **form.labels, primary=True)
-    if record is None or record.value is None:
-        return MISSING
-    text = scale_of(run).text(record.value)
-    return Cell(text, value=record.value, obtained=record.obtained)
+    return _cell(record, lambda value: score_text(run, value))
 
 
 def _difference(run: Run, form: Candidate) -> Cell:
     record = run.table.find("whole_difference", **form.labels, primary=True)
-    if record is None or record.value is None:
-        return MISSING
-    scale, value, ends = scale_of(run), record.value, record.interval
-    if value == 0 and ends in (None, (0.0, 0.0)):
-        return Cell("none", (), "neutral", 0.0, ends, record.obtained)
-    tone = _tone(ends is not None and not ends[0] <= 0 <= ends[1], value > 0)
-    notes = (scale.interval(value, ends),) if ends else ()
-    return Cell(scale.difference(value, ends), notes, tone, value, ends, record.obtained)
+    return _cell(record, lambda _: gap_text(run, record))
 
 
 def _memory(run: Run, form: Candidate) -> Cell:
-    peak = run.table.value("peak_bytes", **form.labels)
     weights = run.table.value("weight_bytes", **form.labels)
-    if peak is None:
+    notes = [f"weights {wording.size_of_bytes(weights)}"] if weights else []
+    return _cell(run.table.find("peak_bytes", **form.labels), wording.size_of_bytes, *notes)
+
+
+def _cell(record: Record | None, text: Callable[[float], str], *notes: str) -> Cell:
+    if record is None or record.value is None:
         return MISSING
-    notes = (f"weights {wording.size_of_bytes(weights)}",) if weights else ()
-    return Cell(wording.size_of_bytes(peak), notes, value=peak, obtained="measured")
+    return Cell(text(record.value), notes, value=record.value, obtained=record.obtained)
 
 
 def engines_block(run: Run) -> Block:
@@ -210,14 +198,9 @@ def _text(record: Record) -> str:
     return str(record.labels.get("precision"))
 
 
-def _listed(value: object) -> list[str]:
+def _listed(forms: object) -> list[str]:
     """Forms as the configuration has them, with the display names of engines and precisions."""
-    if not isinstance(value, list):
-        return []
-    return [_shown(str(entry)) for entry in value]
-
-
-def _shown(form: str) -> str:
-    for name, shown in {**ENGINES, "int8": "INT8"}.items():
-        form = form.replace(f"{name} ", f"{shown} ", 1) if form.startswith(name) else form
-    return form.replace(" int8", " INT8", 1)
+    shown = list(map(str, forms)) if isinstance(forms, list) else []
+    for name, words in ENGINES.items():
+        shown = [form.replace(f"{name} ", f"{words} ", form.startswith(name)) for form in shown]
+    return [form.replace(" int8", " INT8", 1) for form in shown]

@@ -18,8 +18,8 @@ from sparing.slim.page.forms import class_name, position
 from sparing.slim.page.wording import (
     labelless,
     per_cent,
-    scale_of,
     score_name,
+    score_text,
     speed_cell,
     speed_text,
 )
@@ -95,7 +95,7 @@ def _tested(run: Run, point: Record, name: str, **more: bool) -> str:
     value = run.table.value(name, **form_of(point).labels, **more)
     if value is None:
         return NONE
-    return wording.share(value, 2) if name == "agreement" else scale_of(run).text(value)
+    return wording.share(value, 2) if name == "agreement" else score_text(run, value)
 
 
 def frontier_plot(run: Run) -> Plot:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sparing.core.record import Record
 from sparing.layers.plan import Plan
 from sparing.report import wording
-from sparing.report.estimates import NONE
+from sparing.report.estimates import NONE, interval_text, points_text
 from sparing.report.facts import metric_name
 from sparing.report.figures.chart import Interval
 from sparing.report.run import Run
@@ -18,45 +17,20 @@ NOT_DECIDED = "not decided: the machine was busy"
 _SHARES = ("accuracy", "top5", "f1", AGREEMENT)
 
 
-@dataclass(frozen=True)
-class Scale:
-    """How a metric is written: shares in per cent and points, correlations as plain numbers."""
-
-    metric: str
-
-    @property
-    def shares(self) -> bool:
-        """Whether it is a share of something."""
-        return self.metric in _SHARES
-
-    def text(self, value: float) -> str:
-        """A score."""
-        return wording.share(value) if self.shares else f"{value:.3f}".replace("-", wording.MINUS)
-
-    def difference(self, value: float, interval: Interval = None) -> str:
-        """A difference of two scores, signed, with as many digits as its interval needs."""
-        if self.shares:
-            return f"{wording.points(value, *(interval or ()))} points"
-        return wording.signed(value, 3)
-
-    def interval(self, value: float, interval: tuple[float, float]) -> str:
-        """The interval of a difference, with as many digits as the value."""
-        if self.shares:
-            return wording.points_interval(value, interval)
-        return " to ".join(wording.signed(end, 3) for end in interval)
-
-    def gap(self, record: Record | None) -> str:
-        """A recorded difference with its interval."""
-        if record is None or record.value is None:
-            return NONE
-        text = self.difference(record.value, record.interval)
-        ends = record.interval
-        return f"{text} ({self.interval(record.value, ends)})" if ends else text
+def score_text(run: Run, value: float) -> str:
+    """A score: shares in per cent, correlations as plain numbers."""
+    return wording.share(value) if _is_share(run) else f"{value:.3f}".replace("-", wording.MINUS)
 
 
-def scale_of(run: Run) -> Scale:
-    """How this run's metric is written."""
-    return Scale(str(run.config["task"].get("metric") or "accuracy"))
+def gap_text(run: Run, record: Record | None) -> str:
+    """A difference of two scores with its interval, in points or as plain numbers."""
+    if not _is_share(run):
+        return interval_text(record, lambda value: wording.signed(value, 3))
+    return points_text(record)
+
+
+def _is_share(run: Run) -> bool:
+    return str(run.config["task"].get("metric") or "accuracy") in _SHARES
 
 
 def score_name(run: Run) -> str:
@@ -66,7 +40,7 @@ def score_name(run: Run) -> str:
 
 def labelless(run: Run) -> bool:
     """Whether the dense model's answers took the place of labels: the score is agreement."""
-    return scale_of(run).metric == AGREEMENT
+    return str(run.config["task"].get("metric")) == AGREEMENT
 
 
 def speed_text(value: float, interval: Interval) -> str:
