@@ -95,10 +95,10 @@ def _rows(run: Run) -> list[tuple[str | Bar, ...]]:
         if number > plan.layers:
             rows.append((str(number), "never run"))
             continue
-        kept = whole if whole and number <= whole.layers else None
+        full = whole if whole and number <= whole.layers else None
         bars = [
-            _kept(plan.heads[number - 1], kept.heads[number - 1] if kept else None),
-            _kept(plan.neurons[number - 1], kept.neurons[number - 1] if kept else None),
+            _kept(plan.heads[number - 1], full.heads[number - 1] if full else None),
+            _kept(plan.neurons[number - 1], full.neurons[number - 1] if full else None),
         ]
         if len(exits) > 1:
             bars += _flow(exits.get(number), staying)

@@ -61,17 +61,6 @@ def _columns(run: Run) -> list[Column[Record]]:
             return NONE
         return f"{lookups.number_of(point, 'changed'):,.0f} of {point.count:,}"
 
-    def speed(batch: int) -> Column[Record]:
-        def cell(point: Record) -> str:
-            if point.value is None:
-                return NONE
-            form = form_of(point)
-            if form == lookups.baseline(run, batch):
-                return "baseline"
-            return speed_cell(run, lookups.speed_up(run, form, batch))
-
-        return Column(f"Speed on test, batch {batch}", cell)
-
     columns = [
         Column("Answers changed, at most", share),
         Column("Form", form),
@@ -79,13 +68,27 @@ def _columns(run: Run) -> list[Column[Record]]:
             "Speed where chosen", lambda p: speed_text(p.value, None) if p.value else NONE
         ),
         Column("Changed in calibration", changed),
-        *(speed(batch) for batch in lookups.batches(run)),
+        *(_speed_column(run, batch) for batch in lookups.batches(run)),
         Column("Agreement on test", lambda point: _tested(run, point, "agreement")),
     ]
     if not labelless(run):
         name = score_name(run).capitalize()
         columns.append(Column(name, lambda point: _tested(run, point, "whole_score", primary=True)))
     return columns
+
+
+def _speed_column(run: Run, batch: int) -> Column[Record]:
+    """The speed of each point's form on test inputs."""
+
+    def cell(point: Record) -> str:
+        if point.value is None:
+            return NONE
+        form = form_of(point)
+        if form == lookups.baseline(run, batch):
+            return "baseline"
+        return speed_cell(run, lookups.speed_up(run, form, batch))
+
+    return Column(f"Speed on test, batch {batch}", cell)
 
 
 def _tested(run: Run, point: Record, name: str, **more: bool) -> str:
