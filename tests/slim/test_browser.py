@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sparing.report.page import write_report
+from sparing.slim.evidence.changed import write_changed
 from tests.compare import records as make
 from tests.report.test_browser import look
 from tests.report.test_browser import pytestmark as pytestmark
-from tests.slim.records import Story, goals, slim_config, slim_records
+from tests.slim.records import DENSE, NOTHING, Story, changed, goals, slim_config, slim_records
 
 STORIES = {
-    "reached": Story(until="int8"),
-    "missed": Story(speed=1.4, epsilon=0.02, exits=False),
+    "reached": Story(),
+    "dense": DENSE,
+    "kept": NOTHING,
     "begun": Story(until="survey"),
 }
 
@@ -23,8 +27,9 @@ def written(tmp_path_factory):
     for name, story in STORIES.items():
         folder = tmp_path_factory.mktemp(name)
         failed = [{"cell": "x" * 90, "error": "y" * 300}]
-        config = slim_config(command="sparing slim " + "z" * 200)
+        config = slim_config(story, command="sparing slim " + "z" * 200)
         make.write_run(folder, config, slim_records(story), goals(story), failed)
+        write_changed(folder, [replace(one, texts=("w" * 400, "a " * 200)) for one in changed()])
         page = write_report(folder)["html"].read_text()
         pages[name] = page.replace("<details", "<details open")
     return pages

@@ -8,21 +8,30 @@ from dataclasses import replace
 import pytest
 from huggingface_hub import ModelCard
 
+from sparing.core.errors import DataError
 from sparing.core.record import Record
+from sparing.experiment.records import RecordTable
 from sparing.experiment.run import Run
 from sparing.layers.plan import Plan
 from sparing.slim.card import model_card
-from sparing.slim.state import State, Surveyed, write_state
+from sparing.slim.evidence.candidates import Candidate, Point, Timed
+from sparing.slim.promise import guarantee, promise_of
+from sparing.slim.state import State, write_state
+from sparing.slim.steps import Steps
 from sparing.slim.study import Options, steps_of
 from sparing.tasks import load_task
 
-PLAN = Plan((2,) * 3, (8,) * 3, exits=(1, 2), threshold=0.8)
-BOUND = {"delta": 0.05, "epsilon": 0.03, "disagreements": 2}
 HERE = {"machine_id": "here", "commit": "abc1234", "machine": {"cpu": "A small one"}}
+PLAN = Plan((2,) * 3, (8,) * 3, exits=(1, 2), threshold=1.0)
+EXACT = Candidate("dense", "onnxruntime", "float32")
+EAGER = Candidate("dense", "eager", "float32")
+INT8 = Candidate("dense", "onnxruntime", "int8", "scales per channel")
+OURS = Candidate("slim", "openvino", "bfloat16", threshold=0.8, cascade=True)
+SHARES = (0.01, 0.05)
 
 
-def timed(arm, engine, mean, speed=None, batch=1):
-    labels = {"arm": arm, "engine": engine, "batch": batch}
+def timed(form, mean, speed=None, batch=1):
+    labels = {**form.labels, "batch": batch}
     records = [Record("latency_ms", mean, "ms", "measured", {**labels, "of": "mean"}, count=40)]
     if speed is not None:
         ends = (speed - 0.1, speed + 0.1)
@@ -30,55 +39,62 @@ def timed(arm, engine, mean, speed=None, batch=1):
     return records
 
 
-def scored(arm, metric, score, gap=None, *, primary):
-    labels = {"arm": arm, "metric": metric, "split": "test", "primary": primary}
-    records = [Record("whole_score", score, "score", "measured", labels, count=1797)]
-    if gap is not None:
-        ends = (gap - 0.01, gap + 0.01)
-        records.append(Record("whole_difference", gap, "score", "measured", labels, ends, 1797))
-    return records
+def scored(form, metric, score, gap, *, primary):
+    labels = {**form.labels, "metric": metric, "split": "test", "primary": primary}
+    ends = (gap - 0.01, gap + 0.01)
+    return [
+        Record("whole_score", score, "score", "measured", labels, count=1797),
+        Record("whole_difference", gap, "score", "measured", labels, ends, 1797),
+    ]
 
 
-def calibrated(**labels):
-    return [Record("disagreement_bound", 0.0405, "share", "measured", BOUND | labels, count=400)]
+def certified(served=OURS, changed=2):
+    numbers = {"delta": 0.05, "points": 2}
+    none = {"epsilon": 0.01, "changed": 0, **numbers}
+    point = {**OURS.labels, "epsilon": 0.05, "changed": 2, **numbers}
+    seen = {**served.labels, "epsilon": 0.05, "delta": 0.05, "disagreements": changed}
+    seen |= {"reference": served == EXACT, "bound_alone": 0.016}
+    return [
+        Record("certified_speed", None, "ratio", "measured", none, count=400),
+        Record("certified_speed", 2.4, "ratio", "measured", point, count=400),
+        Record("disagreement", changed / 400, "share", "measured", seen, count=400),
+    ]
 
 
 CELLS = {
-    "calibrate": calibrated(),
+    "certify": certified(),
     "verify/batch-1": [
-        *timed("dense", "eager", 2.5),
-        *timed("dense", "onnxruntime", 2.0),
-        *timed("slim", "onnxruntime", 0.83, 2.41),
-    ],
-    "int8": [
-        *timed("dense int8", "onnxruntime", 1.1, 1.7),
-        *timed("slim int8", "onnxruntime", 0.55, 3.6),
-        Record(
-            "int8_trial",
-            1.5,
-            "ratio",
-            "measured",
-            {"arm": "slim int8", "chosen": True, "settings": "per tensor", "good": True},
-        ),
-        Record("int8_disagreement_bound", 0.0517, "share", "measured", BOUND, count=400),
+        *timed(EAGER, 2.5, 0.8),
+        *timed(EXACT, 2.0),
+        *timed(INT8, 1.1, 1.7),
+        *timed(OURS, 0.83, 2.41),
     ],
     "answers": [
-        *scored("dense", "matthews", 0.9, primary=True),
-        *scored("dense", "accuracy", 0.95, primary=False),
-        *scored("slim", "matthews", 0.885, -0.015, primary=True),
-        *scored("slim", "accuracy", 0.94, -0.01, primary=False),
+        *scored(EXACT, "matthews", 0.9, 0.0, primary=True),
+        *scored(EXACT, "accuracy", 0.95, 0.0, primary=False),
+        *scored(OURS, "matthews", 0.885, -0.015, primary=True),
+        *scored(OURS, "accuracy", 0.94, -0.01, primary=False),
     ],
 }
 
 
-@pytest.fixture
-def card(tmp_path):
-    """Write a run's cells and return its card."""
+def state_of(served):
+    """A state whose rule serves this form."""
+    timed_forms = [Timed(EXACT, 0.0, 0.0, True, 1.0), Timed(OURS, 0.01, 0.1, True, 2.4)]
+    form = None if served == EXACT else served
+    points = tuple(Point(epsilon, form, 2.4, 2, 400) for epsilon in SHARES)
+    return State(candidates=tuple(timed_forms), points=points)
 
-    def write(cells=CELLS, *, source="./mine", good=True, config=HERE, **task):
+
+@pytest.fixture
+def card(tmp_path, monkeypatch):
+    """Write a run's cells and return its card; the model is not on disk."""
+    monkeypatch.setattr(Steps, "plan", lambda _: PLAN)
+
+    def write(cells=CELLS, *, source="./mine", served=OURS, config=HERE, **task):
         loaded = replace(load_task("digits", patch_size=4), **task)
         steps = steps_of(Options(model=source), loaded, tmp_path)
-        write_state(tmp_path, State(chosen=Surveyed(PLAN, 0.4, good=good), threshold=0.9))
+        write_state(tmp_path, state_of(served))
         run = Run(tmp_path, config)
         for key, records in cells.items():
             run.keep(key, records)
@@ -125,7 +141,7 @@ def test_a_task_of_texts_has_the_pipeline_of_texts(card):
 
 
 def test_what_was_not_evaluated_is_not_in_the_head(card):
-    text = card({name: CELLS[name] for name in ("calibrate", "verify/batch-1")})
+    text = card({name: CELLS[name] for name in ("certify", "verify/batch-1")})
     assert not head_of(text).keys() & {"metrics", "model-index"}
     assert "## Scores" not in text
 
@@ -182,34 +198,41 @@ def test_no_path_of_this_machine_is_in_it(card, tmp_path):
 
 
 def test_scores_are_those_of_the_whole_test_split(card):
-    text = card()
-    assert table_of(text, "Scores on all 1,797 test inputs")[1:] == [
-        ["dense", "0.9000", ""],
-        ["slim", "0.8850", "-1.5 (-2.5 to -0.5)"],
+    heads, *rows = table_of(card(), "Scores on all 1,797 test inputs")
+    assert rows == [
+        ["dense, ONNX Runtime float32", "0.9000", "+0.0 (-1.0 to +1.0)"],
+        ["slim, OpenVINO bfloat16, exits above 0.8, then dense", "0.8850", "-1.5 (-2.5 to -0.5)"],
     ]
-    assert "matthews" in table_of(text, "Scores on all 1,797 test inputs")[0]
+    assert "matthews" in heads
 
 
-def test_a_table_of_times_holds_only_what_was_timed_together(card):
-    text = card()
-    assert table_of(text, "Speed, batch 1")[1:] == [
-        ["dense", "eager", "2.5", "1"],
-        ["dense", "onnxruntime", "2", "1"],
-        ["slim", "onnxruntime", "0.83", "2.41 (2.31 to 2.51)"],
-    ]
-    assert table_of(text, "Speed in INT8, batch 1")[1:] == [
-        ["dense int8", "onnxruntime", "1.1", "1.70 (1.60 to 1.80)"],
-        ["slim int8", "onnxruntime", "0.55", "3.60 (3.50 to 3.70)"],
+def test_a_table_of_times_holds_what_was_timed_together(card):
+    assert table_of(card(), "Speed, batch 1")[1:] == [
+        ["dense, PyTorch float32", "2.5", "0.80 (0.70 to 0.90)"],
+        ["dense, ONNX Runtime float32", "2", "1"],
+        ["dense, ONNX Runtime INT8", "1.1", "1.70 (1.60 to 1.80)"],
+        [
+            "slim, OpenVINO bfloat16, exits above 0.8, then dense",
+            "0.83",
+            "2.41 (2.31 to 2.51)",
+        ],
     ]
 
 
 def test_each_table_names_the_processor_that_it_was_timed_on(card):
     machines = {"here": HERE["machine"], "there": {"cpu": "A large one"}}
     later = {**HERE, "machine_id": "there", "machine": machines["there"], "machines": machines}
-    card({"calibrate": CELLS["calibrate"], "verify/batch-1": CELLS["verify/batch-1"]})
-    text = card({"int8": CELLS["int8"]}, config=later)
-    first, second = re.findall(r"Processor: ([^;]+); threads: 1; 40 batches", text)
-    assert (first, second) == ("A small one", "A large one")
+    card({name: CELLS[name] for name in ("certify", "verify/batch-1")})
+    text = card({"verify/batch-8": timed(EXACT, 9.0, batch=8)}, config=later)
+    processors = re.findall(r"Processor: ([^;]+); threads: 1; 40 batches", text)
+    assert processors == ["A small one", "A large one"]
+
+
+def test_the_frontier_has_a_row_for_every_share(card):
+    assert table_of(card(), "The frontier")[1:] == [
+        ["1 %", "none is certified", "1"],
+        ["5 %", "slim, OpenVINO bfloat16, exits above 0.8, then dense", "2.40"],
+    ]
 
 
 def test_labels_and_longest_input_are_named(card):
@@ -218,21 +241,21 @@ def test_labels_and_longest_input_are_named(card):
     assert "Labels: 0 is 'no', 1 is 'yes or | so', 2 is 'a'" in text
 
 
-@pytest.mark.parametrize("good", [True, False])
-def test_where_nothing_qualifies_the_dense_model_is_recommended(card, good):
-    assert ("**Keep the dense model.**" in card(good=good)) is not good
+def test_the_guarantee_stands_first_as_on_the_page(card):
+    text = card()
+    lead, meaning = guarantee(promise_of(RecordTable(certified())))
+    assert f"# mine on digits, made faster\n\n**{lead}.** {meaning}" in text
+    assert "At least 95 %" in lead
+    assert "Of 400 calibration inputs 2" in meaning
 
 
-@pytest.mark.parametrize(
-    ("labels", "words"),
-    [
-        ({}, "at most 4.1% of inputs"),
-        ({"kept": False}, "at most 4.1% of inputs"),
-        ({"kept": True}, r"at most 3% of inputs .* which its threshold"),
-    ],
-)
-def test_rows_that_a_threshold_was_chosen_on_bound_only_what_it_was_chosen_for(card, labels, words):
-    text = card({**CELLS, "calibrate": calibrated(**labels)})
-    assert re.search(words, text)
-    assert "at most 5.2% of inputs, one at a time" in text
-    assert ("which its threshold was chosen on in float32" in text) is bool(labels.get("kept"))
+def test_where_nothing_is_certified_the_dense_model_is_recommended(card):
+    text = card({**CELLS, "certify": certified(EXACT, 0)}, served=EXACT)
+    assert "**Keep the dense model.** No faster form is certified" in text
+    assert "At least" not in text
+    assert not {"pruning", "early-exit"} & set(head_of(text)["tags"])
+
+
+def test_before_the_certificate_there_is_no_card(card):
+    with pytest.raises(DataError, match="no certified form"):
+        card({"verify/batch-1": CELLS["verify/batch-1"]})

@@ -1,113 +1,120 @@
+"""The figures of the page of ``slim``: speed against changes, and the survey."""
+
 from __future__ import annotations
 
 import dataclasses
 import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
 
-import numpy
 import pytest
 
 from sparing.report.figures.drawing import to_svg
 from sparing.report.figures.palette import LIGHT
-from sparing.report.run import Run
-from sparing.slim.page.figures import best, frontier, widths
-from sparing.slim.page.lookups import Point, chosen, dense_score, of_kind, same, surveyed, trials
-from sparing.slim.page.timed import trials_plot
-from tests.slim.records import Story, slim_config, slim_records
+from sparing.slim.page.cuts import nearest, survey_plot
+from sparing.slim.page.frontier import frontier_plot
+from sparing.slim.page.lookups import chosen, number_of, surveyed
+from tests.slim import records as make
+from tests.slim.records import FORMS, NOTHING, ONE, STATIC, Story, numbers, run_of
 
 
-def read(records=None):
-    return Run(slim_config(), slim_records() if records is None else records, [], [])
+def texts_of(plot, *, narrow=False):
+    svg = to_svg(plot.draw, "x", narrow=narrow)
+    texts = [e.text or "" for e in ElementTree.fromstring(svg).iter() if e.tag.endswith("text")]
+    return {" ".join(text.split()) for text in texts}
 
 
-def lines_of(plot):
-    """The lines of the axes with their points."""
-    axes = plot.draw(LIGHT, False).axes[0]
-    return [list(zip(*line.get_data(), strict=True)) for line in axes.lines]
+def points_of(plot, sign=None):
+    """The single points on the axes, of one marker or of all."""
+    lines = plot.draw(LIGHT, False).axes[0].lines
+    single = [line for line in lines if len(line.get_xdata()) == 1]
+    single = [line for line in single if sign is None or line.get_markerfacecolor() == sign]
+    return [(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in single]
 
 
 @pytest.mark.parametrize("narrow", [False, True])
-@pytest.mark.parametrize("figure", [frontier, widths, trials_plot])
-def test_figures_are_drawn_wide_and_narrow(figure, narrow):
-    svg = to_svg(figure(read()).draw, "x", narrow=narrow)
-    texts = {text.text for text in ElementTree.fromstring(svg).iter() if text.tag.endswith("text")}
-    assert any("FLOPs" in (text or "") for text in texts)
+@pytest.mark.parametrize("story", [Story(), ONE, NOTHING])
+def test_both_are_drawn_wide_and_narrow(story, narrow):
+    run = run_of(story)
+    assert "answers changed on test inputs" in texts_of(frontier_plot(run), narrow=narrow)
+    assert "chosen" in texts_of(survey_plot(run), narrow=narrow)
 
 
-def test_the_frontier_holds_exits_depth_random_and_dense():
-    run = read()
-    plot = frontier(run)
-    assert plot.legend == ("early exits", "uniform depth", "random exits", "dense")
-    lines = lines_of(plot)
-    assert [(100, pytest.approx(100 * dense_score(run)))] in lines
-    front = best(of_kind(surveyed(run), "exits"))
-    places = [(pytest.approx(100 * p.cost_share), pytest.approx(100 * p.score)) for p in front]
-    assert places in lines
-    taken = chosen(run)
-    ring = (pytest.approx(100 * taken.value), pytest.approx(100 * taken.labels["score"]))
-    assert [ring] in lines
+def test_every_tested_form_is_a_point_by_its_changes_and_speed():
+    story = Story()
+    points = points_of(frontier_plot(run_of(story)))
+    for form in make.tested(story):
+        speed, share = numbers(form, story)
+        assert (pytest.approx(100 * share), pytest.approx(speed)) in points
 
 
-def test_the_control_belongs_to_the_plans_of_the_front():
-    points = surveyed(read())
-    plans = [point.plan for point in best(of_kind(points, "exits"))]
-    controls = [p for p in of_kind(points, "random") if any(same(p.plan, plan) for plan in plans)]
-    places = sorted((100 * p.cost_share, 100 * p.score) for p in controls)
-    drawn = [sorted(line) for line in lines_of(frontier(read())) if len(line) == len(places)]
-    assert any(numpy.allclose(line, places) for line in drawn)
-
-
-@pytest.mark.parametrize(("floor", "shown"), [(0.99, True), (0.3, False)])
-def test_the_floor_is_drawn_where_the_axis_reaches_it(floor, shown):
-    identity = {**slim_config()["identity"], "floor": floor}
-    run = Run(slim_config(identity=identity), slim_records(), [], [])
-    texts = [text.get_text() for text in frontier(run).draw(LIGHT, False).axes[0].texts]
-    assert any(text.startswith("floor, ") for text in texts) is shown
-
-
-def test_each_width_has_its_own_line():
-    assert widths(read()).legend == ("full width", "width 2/3", "width 1/2")
-    one = [r for r in slim_records() if r.labels.get("width") in (None, 1.0)]
-    assert widths(read(one)).draw is None
-
-
-def test_without_records_figures_say_so():
-    for figure in (frontier, trials_plot):
-        assert "so far" in figure(read([])).missing
-
-
-def test_trials_ring_the_choice():
-    run = read()
-    lines = lines_of(trials_plot(run))
-    taken = next(t for t in trials(run) if t.labels["cost_share"] == chosen(run).value)
-    point = (pytest.approx(100 * taken.labels["cost_share"]), pytest.approx(taken.value))
-    assert sum(line == [point] for line in lines) == 2
-    assert sum(len(line) == 1 for line in lines) == len(trials(run)) + 1
-
-
-def test_best_keeps_what_nothing_beats():
-    base = results_point()
-    cheap = dataclasses.replace(base, cost_share=0.2, score=0.7)
-    worse = dataclasses.replace(base, cost_share=0.3, score=0.6)
-    good = dataclasses.replace(base, cost_share=0.4, score=0.9)
-    assert best([good, worse, cheap]) == [cheap, good]
-
-
-def results_point() -> Point:
-    return surveyed(read())[0]
-
-
-def test_exits_at_which_nobody_can_leave_do_not_tell_plans_apart():
-    plan = next(p.plan for p in of_kind(surveyed(read()), "exits"))
-    silent = dataclasses.replace(plan, threshold=1.0)
-    assert same(silent, dataclasses.replace(silent, exits=()))
-    assert not same(plan, silent)
-
-
-def test_a_run_of_one_trial_and_no_interval_is_drawn():
-    records = [
-        dataclasses.replace(r, interval=None) if r.name == "trial_speed" else r
-        for r in slim_records(Story(until="choose"))
+def test_certified_forms_are_ringed_and_named_with_their_shares():
+    plot = frontier_plot(run_of())
+    rings = points_of(plot, "none")
+    assert sorted(rings) == [
+        (pytest.approx(0.4), pytest.approx(1.8)),
+        (pytest.approx(2.1), pytest.approx(4.2)),
+        (pytest.approx(2.7), pytest.approx(3.4)),
     ]
-    only = next(r for r in records if r.name == "trial_speed")
-    remaining = [r for r in records if r.name != "trial_speed" or r is only]
-    assert to_svg(trials_plot(read(remaining)).draw, "x", narrow=False)
+    texts = texts_of(plot)
+    assert "OpenVINO, at most 3 %" in texts
+    assert "ONNX Runtime, at most 5 and 8 %" in texts
+    assert points_of(frontier_plot(run_of(NOTHING)), "none") == []
+
+
+def test_a_form_far_off_is_left_out_and_counted():
+    run = run_of()
+    far = [
+        dataclasses.replace(r, value=0.3)
+        if r.name == "agreement" and r.labels["arm"] == STATIC.model
+        else r
+        for r in run.records
+    ]
+    plot = frontier_plot(dataclasses.replace(run, records=far))
+    assert "Not shown: 1 form with more than 20 % changed" in plot.description
+    assert max(x for x, _ in points_of(plot)) < 20
+
+
+def test_models_and_precisions_have_their_own_signs():
+    names = frontier_plot(run_of()).legend
+    assert set(names) == {
+        *(f"{form.model}, {form.precision}".replace("int8", "INT8") for form in FORMS),
+        "static, INT8",
+    }
+
+
+def test_the_survey_rings_the_chosen_plan():
+    run = run_of()
+    record = chosen(run)
+    ring = (100 * record.value, number_of(record, "divergence"))
+    assert points_of(survey_plot(run), "none") == [pytest.approx(ring)]
+    assert survey_plot(run).legend == ("uniform depth", "early exits", "random exits")
+
+
+def test_the_front_of_fixed_plans_is_the_one_that_plans_are_chosen_from():
+    points = [point for point in surveyed(run_of()) if point.kind == "depth"]
+    front = nearest(points)
+    assert 2 < len(front) < len(points)
+    for cheap, near in pairwise(front):
+        assert cheap.cost_share < near.cost_share
+        assert cheap.divergence > near.divergence
+    beaten = [p for p in points if p not in front]
+    assert all(
+        any(f.cost_share <= p.cost_share and f.divergence <= p.divergence for f in front)
+        for p in beaten
+    )
+
+
+def test_a_divergence_of_zero_is_drawn():
+    run = run_of()
+    none = [
+        dataclasses.replace(r, labels={**r.labels, "divergence": 0.0})
+        if r.name == "frontier_score"
+        else r
+        for r in run.records
+    ]
+    assert texts_of(survey_plot(dataclasses.replace(run, records=none)))
+
+
+@pytest.mark.parametrize(("figure", "until"), [(frontier_plot, "choose"), (survey_plot, "distil")])
+def test_before_its_step_a_figure_says_so(figure, until):
+    assert "so far" in figure(run_of(Story(until=until))).missing

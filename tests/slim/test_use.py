@@ -1,116 +1,139 @@
-"""The form to use: the fastest that is shown to keep the floor, and dense where none is."""
+"""The first sentences of the page: what is certified, of which form, how fast, and how sure."""
 
 from __future__ import annotations
 
-import pytest
-from sparing.slim.choices import choices, kept_share, recommended
+import dataclasses
 
+import pytest
+
+from sparing.core.errors import DataError
 from sparing.core.record import Record
 from sparing.experiment.records import RecordTable
-from sparing.slim.page.use import use_blocks, verdict
-from tests.slim.records import Story
-from tests.slim.test_page import read
+from sparing.slim.page.build import answer
+from sparing.slim.page.verdict import verdict
+from sparing.slim.promise import form_name, form_words, guarantee, promise_of
+from tests.slim.records import (
+    BOLD,
+    DENSE,
+    NOTHING,
+    ONE,
+    REFERENCE,
+    UNLABELLED,
+    Story,
+    run_of,
+    slim_records,
+)
 
-DENSE_SCORE = 0.8
-
-
-def _form(arm, engine, speed, gap=None, cell="verify"):
-    """A timed form, its difference to dense with its 90 % interval."""
-    labels = {"arm": arm, "engine": engine, "batch": 1}
-    made = [Record("latency_ms", 5.0, "ms", "measured", {**labels, "of": "mean"}, cell=cell)]
-    if speed is not None:
-        ends = (0.98 * speed, 1.02 * speed)
-        made.append(Record("speed_up", speed, "ratio", "measured", labels, ends, cell=cell))
-    if gap is not None:
-        scored = {"arm": arm, "primary": True}
-        value, interval = gap
-        made.append(Record("whole_score", DENSE_SCORE + value, "share", "measured", scored))
-        made.append(Record("whole_difference", value, "share", "measured", scored, interval))
-    return made
+BUSY = "other programs kept 1.8 of 2 processors busy"
 
 
-def _listed(*forms, floor=0.99, more=()):
-    records = [record for form in forms for record in form]
-    return choices(RecordTable([*records, *more]), 1, floor)
-
-
-DENSE = _form("dense", "onnxruntime", None) + _form("dense", "eager", 0.6)
-SLIM = _form("slim", "onnxruntime", 2.0, (0.0, (-0.004, 0.004)))
-
-
-def test_the_fastest_form_that_keeps_the_floor_is_recommended():
-    int8 = _form("slim int8", "onnxruntime", 4.0, (-0.02, (-0.03, -0.01)))
-    listed = _listed(DENSE, SLIM, int8)
-    assert [(choice.arm, choice.keeps) for choice in listed] == [
-        ("slim int8", False),
-        ("slim", True),
-        ("dense", True),
-    ]
-    assert recommended(listed).arm == "slim"
-
-
-@pytest.mark.parametrize("gap", [None, (0.0, (-0.02, 0.02)), (-0.1, (-0.2, -0.05))])
-def test_dense_is_kept_where_nothing_faster_is_shown_to_keep_the_floor(gap):
-    listed = _listed(DENSE, _form("slim", "onnxruntime", 2.0, gap))
-    assert recommended(listed).arm == "dense"
-
-
-def test_a_form_slower_than_dense_is_not_recommended():
-    slow = _form("slim", "onnxruntime", 0.9, (0.0, (-0.001, 0.001)))
-    assert recommended(_listed(DENSE, slow)).arm == "dense"
-
-
-def test_a_model_stands_in_its_fastest_engine():
-    listed = _listed(DENSE, SLIM, _form("slim", "eager", 1.2))
-    assert [(choice.arm, choice.engine) for choice in listed] == [
-        ("slim", "onnxruntime"),
-        ("dense", "onnxruntime"),
-    ]
-
-
-def test_a_busy_machine_recommends_nothing():
-    load = Record(
-        "machine_load", 0.4, "share", "measured", {"disturbance": "other programs"}, cell="verify"
+@pytest.mark.parametrize("story", [Story(), ONE, UNLABELLED])
+def test_the_guarantee_stands_first_with_the_speed_over_the_best_dense_form(story):
+    first = verdict(run_of(story))
+    assert first.lead == (
+        "At least 95 % of inputs like these get the dense model's answer, "
+        "certified with 95 % confidence"
     )
-    assert recommended(_listed(DENSE, SLIM, more=[load])) is None
-
-
-def test_the_share_kept_is_of_the_dense_score():
-    estimate = kept_share(
-        RecordTable(_form("slim", "eager", 1.0, (-0.008, (-0.016, 0.008)))), "slim"
+    assert "the slim model in ONNX Runtime, INT8; an input exits" in first.because
+    assert "the dense model answers the rest" in first.because
+    assert (
+        "2.3× faster (2.2–2.4×) than the best dense form that keeps as much: dense, OpenVINO"
+        in (first.because)
     )
-    assert estimate.value == pytest.approx(0.99)
-    assert estimate.interval == pytest.approx((0.98, 1.01))
+    assert first.second[0].startswith("Of 436 calibration inputs 9 got another answer")
+    assert "not correctness" in first.second[0]
 
 
-def test_the_page_leads_with_it():
-    results = read()
-    (block,) = use_blocks(results)
-    arms = {row[0].partition(",")[0]: row for row in block.rows}
-    assert {"dense", "slim"} <= set(arms)
-    assert arms["dense"][3] == "yes"
-    first = verdict(results)
-    assert first.lead.startswith(("Use ", "Keep "))
-    assert first.second[0].startswith(("Target reached", "The target", "Whether the target"))
+def test_a_dense_form_that_is_served_is_named_with_its_engine():
+    first = verdict(run_of(DENSE))
+    assert first.lead.startswith("Keep the dense model, in bfloat16 with OpenVINO: at least 95 %")
+    assert "1.80× faster (1.73–1.87×) than the fastest dense form in float32" in first.because
+    assert "not correctness" in first.second[0]
 
 
-def test_before_forms_were_timed_the_target_alone_is_said():
-    results = read(Story(until="choose"))
-    assert use_blocks(results) == []
-    assert verdict(results).lead == "No verdict yet"
+def test_where_nothing_is_certified_the_dense_model_is_kept_and_nothing_is_promised():
+    first = verdict(run_of(NOTHING))
+    assert first.lead == "Keep the dense model"
+    assert "No faster form is certified to keep 95 %" in first.because
+    assert "fastest engine: ONNX Runtime" in first.because
+    assert "%" not in first.lead
+    assert first.second[0].startswith("Not certified, but as near")
 
 
-def test_records_without_their_labels_are_no_form_and_no_crash():
-    bare = [
-        Record("latency_ms", 5.0, "ms", "measured", {"arm": "slim", "batch": 1}),
-        Record("whole_score", 0.8, "share", "measured", {"arm": "slim"}),
-        Record("speed_up", 2.0, "ratio", "measured", {"arm": "slim", "batch": 1}),
-    ]
-    (slim, dense) = _listed(DENSE, more=bare)
-    assert (slim.arm, slim.engine, slim.kept_share, slim.keeps) == (
-        "slim",
-        "None",
-        None,
-        "undecided",
+@pytest.mark.parametrize(
+    ("story", "meant"), [(Story(), "not correctness"), (NOTHING, "the same answers")]
+)
+def test_the_answer_says_what_it_means(story, meant):
+    text = answer(run_of(story))
+    assert text.startswith(verdict(run_of(story)).lead)
+    assert meant in text
+
+
+@pytest.mark.parametrize(("speed", "noisy"), [(3.45, True), (4.2, False)])
+def test_a_runner_up_within_noise_is_named(speed, noisy):
+    """It is slim in bfloat16, at a speed of 3.4."""
+    said = [s for s in verdict(run_of(Story(speed=speed))).second if "within noise" in s]
+    assert bool(said) is noisy
+    assert all("slim, OpenVINO bfloat16 has 3.40× (3.26 to 3.54)" in text for text in said)
+
+
+def test_a_runner_up_that_changes_too_much_does_not_count():
+    """Slim in INT8 without exits is as fast, but changes 7 %."""
+    said = [s for s in verdict(run_of(Story(speed=3.6))).second if "within noise" in s]
+    assert len(said) == 1
+    assert "slim, OpenVINO bfloat16" in said[0]
+
+
+def test_no_direction_is_claimed_where_the_interval_holds_one():
+    because = verdict(run_of(Story(speed=1.81))).because
+    assert "neither clearly faster nor slower (0.97–1.05×) than" in because
+
+
+def test_a_busy_machine_decides_no_speed():
+    run = run_of()
+    load = Record("machine_load", 0.4, "share", "measured", {"disturbance": BUSY})
+    cells = {record.cell for record in run.records if record.name == "served_speed_up"}
+    more = [dataclasses.replace(load, cell=cell) for cell in cells]
+    first = verdict(dataclasses.replace(run, records=[*run.records, *more]))
+    assert first.lead.startswith("At least 95 %")  # the guarantee needs no times
+    assert "not decided: the machine was busy" in first.because
+    assert "faster" not in first.because
+
+
+@pytest.mark.parametrize("until", ["dense", "survey", "candidates"])
+def test_before_the_certificate_there_is_no_verdict(until):
+    first = verdict(run_of(Story(until=until)))
+    assert first.lead == "No verdict yet"
+    assert "nothing is certified" in first.because
+
+
+def test_certified_but_not_tested_says_so():
+    first = verdict(run_of(Story(until="certify")))
+    assert first.lead.startswith("At least 95 %")
+    assert "not been timed on test inputs" in first.because
+
+
+@pytest.mark.parametrize("label", ["epsilon", "delta", "disagreements", "arm", "threshold"])
+def test_a_promise_without_a_label_is_one_line(label):
+    seen = next(r for r in slim_records() if r.name == "disagreement")
+    torn = dataclasses.replace(seen, labels={k: v for k, v in seen.labels.items() if k != label})
+    with pytest.raises(DataError, match=f"'disagreement'.*'{label}'"):
+        promise_of(RecordTable([torn]))
+
+
+def test_goals_are_named_with_their_verdicts():
+    assert verdict(run_of()).second[-1] == (
+        "Goals: speed over the best dense form, batch 1: met; answers of the dense model kept: met."
     )
-    assert recommended([slim, dense]).arm == "dense"
+
+
+def test_forms_have_their_engine_and_precision_in_words():
+    assert form_name(BOLD) == "slim, ONNX Runtime INT8, exits above 0.9, then dense"
+    assert form_words(REFERENCE) == "the dense model in ONNX Runtime, float32"
+
+
+def test_shares_have_the_digits_that_were_asked_for():
+    promise = promise_of(RecordTable(slim_records()))
+    lead, _ = guarantee(dataclasses.replace(promise, epsilon=0.005, delta=0.01))
+    assert "99.5 %" in lead
+    assert "99 % confidence" in lead

@@ -13,11 +13,13 @@ from sparing.core.record import RECORDS
 from sparing.core.scratch import MARK
 
 ANSWERS = "answers.safetensors"
+CHANGED = "changed.jsonl"
 PAGE, DRAWN = "report.md", "report.html"
 FILES = (
     *(RECORDS, f"{RECORDS}.gz"),
     "state.json",
     *(ANSWERS, f"{ANSWERS}.gz"),
+    *(CHANGED, f"{CHANGED}.gz"),
     "goals.json",
     "failed.json",
     *(PAGE, DRAWN),

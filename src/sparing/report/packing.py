@@ -13,13 +13,14 @@ from sparing.core.locking import held_alone
 from sparing.core.reading import read_json
 from sparing.core.record import RECORDS, Record, RecordLog
 from sparing.experiment.installed import study_names
-from sparing.experiment.owned import ANSWERS, PAGE, drop_drawn
+from sparing.experiment.owned import ANSWERS, CHANGED, PAGE, drop_drawn
 from sparing.experiment.plan import IDLE
 from sparing.experiment.registry import find_study
 from sparing.experiment.run import FINISHED, read_config
 from sparing.report.rendering import replace_file
 from sparing.report.run import read_run
 
+COMPRESSED = (RECORDS, ANSWERS, CHANGED)
 KEPT = ("config.json", "goals.json", "failed.json", "state.json", PAGE)
 
 
@@ -43,7 +44,7 @@ class Packed:
 
 
 def pack(folder: Path, *, partial: bool = False) -> Packed:
-    """Compress the records and answers of a finished run, write report.md, remove drawings.
+    """Compress records and answers of a finished run, write report.md, remove drawings.
 
     A packed folder is only brought up to date. A file is removed after its compressed form was
     read back and is the same. ``partial`` packs a run
@@ -65,7 +66,7 @@ def pack(folder: Path, *, partial: bool = False) -> Packed:
                 "packs it as it is"
             )
         before = _bytes_of(folder.rglob("*"))
-        for name in (RECORDS, ANSWERS):
+        for name in COMPRESSED:
             if stored_path(folder / name) and (folder / name).exists():  # raises where two differ
                 compress_file(folder / name)
         if config["study"] in study_names():
@@ -101,7 +102,7 @@ def _unfinished(folder: Path, config: dict[str, Any], records: Sequence[Record])
 
 
 def _packed(folder: Path, before: int, removed: Sequence[str]) -> Packed:
-    file_names = {*KEPT, *(compressed_path(folder / name).name for name in (RECORDS, ANSWERS))}
+    file_names = {*KEPT, *(compressed_path(folder / name).name for name in COMPRESSED)}
     left = {
         path.name: _bytes_of(path.rglob("*") if path.is_dir() else [path])
         for path in sorted(folder.iterdir())

@@ -31,9 +31,10 @@ def write_report(folder: Path) -> dict[str, Path]:
     """Write ``report.html``, ``report.md`` and ``figures/*.png`` into a run's folder.
 
     Reads ``config.json``, ``records.jsonl`` (or its compressed form), ``goals.json`` and
-    ``failed.json`` there and nothing else; works during a run. Each file replaces the old one at
-    once, so an open page is never half written. Returns the written files by name
-    (``html``, ``md``, and ``crossover`` and the other figures, with ``-dark`` for the dark form).
+    ``failed.json`` there, and what the study's page shows besides; works during a run. Each file
+    replaces the old one at once, so an open page is never half written. Returns the written files
+    by name (``html``, ``md``, and ``crossover`` and the other figures, with ``-dark`` for the dark
+    form).
 
     Raises ``DataError`` for a folder that is no run, is damaged or cannot be written.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,16 @@ Config = dict[str, Any]
 
 @dataclass(frozen=True)
 class Run:
-    """A run's configuration, records, declared goals and failed cells."""
+    """A run's configuration, records, declared goals and failed cells.
+
+    ``folder`` is where it was read, for a page that shows another file of its study.
+    """
 
     config: Config
     records: list[Record]
     goals: list[dict[str, Any]]
     failed: list[dict[str, Any]]
+    folder: Path | None = field(default=None, compare=False)
 
     @cached_property
     def table(self) -> RecordTable:
@@ -48,7 +52,7 @@ def read_run(folder: Path) -> Run:
     goals = _read_json(folder / "goals.json", dict, optional=True).get("goals", [])
     failed = _read_json(folder / "failed.json", list, optional=True)
     goals = _check_goals(_dictionaries(goals, "goals.json"))
-    return Run(config, records, goals, _dictionaries(failed, "failed.json"))
+    return Run(config, records, goals, _dictionaries(failed, "failed.json"), folder)
 
 
 def clean(value: Any) -> Any:

@@ -10,15 +10,15 @@ from pathlib import Path
 from huggingface_hub.repocard import metadata_load
 from huggingface_hub.repocard_data import EvalResult, ModelCardData
 
+from sparing.core.errors import DataError
 from sparing.core.paths import expanded
 from sparing.core.record import Record
 from sparing.experiment.records import RecordTable
 from sparing.experiment.run import Run, machines_of
 from sparing.models import names
 from sparing.report.estimates import interval_text
-from sparing.report.prose import Prose
 from sparing.slim.evidence.candidates import Candidate
-from sparing.slim.evidence.kept import FORM
+from sparing.slim.promise import form_name, form_of, form_words, guarantee, promise_of, prose
 from sparing.slim.steps import OURS, Steps
 from sparing.tasks import Task
 
@@ -38,9 +38,6 @@ wide = sparing.load("model/any-budget")  # all widths, not fine-tuned
 wide.budget = 0.5  # a share of the dense FLOPs, as the frontier offers it
 ```"""
 Row = tuple[str, ...]
-ENGINES = {"eager": "PyTorch", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
-PRECISIONS = {"float32": "float32", "bfloat16": "bfloat16", "int8": "INT8"}
-prose = Prose("sparing.slim")
 # The hub's names of our metrics, where they differ.
 HUB_METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}
 PIPELINES = {"tokens": "text-classification", "image": "image-classification"}
@@ -52,11 +49,15 @@ def model_card(run: Run, steps: Steps, source: str) -> str:
     All scores are those of the whole test split. A table of times holds forms timed in turns.
     """
     table, task, form = RecordTable(run.records()), steps.task, steps.served()
-    model, plan = Path(source).name, steps.model().plan
+    model, plan = Path(source).name, steps.plan()
+    promise = promise_of(table)
+    if promise is None:
+        raise DataError(f"{run.folder} has no certified form: an earlier step has failed")
+    lead, meaning = guarantee(promise)
     blocks = [
         f"---\n{_head(table, task, form, source)}\n---",
         f"# {model} on {task.name}, made faster",
-        guarantee(table),
+        f"**{lead}.** {meaning}",
         prose("made", model=model, plan=plan, form=form_words(form)),
         "## The frontier",
         _frontier(table),
@@ -121,32 +122,6 @@ def _license(source: str) -> str | None:
     return stated if isinstance(stated, str) else None
 
 
-def form_words(form: Candidate) -> str:
-    """A form in words: model, engine, precision, and what its exits do."""
-    engine = ENGINES.get(form.engine, form.engine)
-    words = f"the {form.model} model in {engine}, {PRECISIONS[form.precision]}"
-    if form.threshold < 1:
-        words += f"; an input exits when its largest class probability is above {form.threshold:g}"
-    return words + ("; the dense model answers the rest" if form.cascade else "")
-
-
-def guarantee(table: RecordTable) -> str:
-    """What is certified, in one sentence, and what it means."""
-    seen = table.all("disagreement")[-1]
-    if seen.labels["reference"]:
-        return prose("reference")
-    labels = {name: seen.labels[name] for name in ("epsilon", "delta", "disagreements")}
-    kept, sure = 1 - float(str(labels["epsilon"])), 1 - float(str(labels["delta"]))
-    return prose(
-        "guarantee",
-        kept=f"{kept:.4g}",
-        sure=f"{sure:.4g}",
-        percent=f"{100 * kept:.3g}",
-        seen=labels["disagreements"],
-        count=seen.count,
-    )
-
-
 def _frontier(table: RecordTable) -> str:
     """The certified points: at most this share of changed answers, the form, and its speed."""
     rows = []
@@ -155,8 +130,7 @@ def _frontier(table: RecordTable) -> str:
         if point.value is None:
             rows.append((share, prose("none"), "1"))
             continue
-        form = Candidate.from_labels(point.labels)
-        rows.append((share, form_words(form), f"{point.value:.2f}"))
+        rows.append((share, form_name(form_of(point)), f"{point.value:.2f}"))
     return _table((prose("changed"), "form", prose("speed-short")), rows)
 
 
@@ -171,10 +145,10 @@ def _scores(table: RecordTable) -> Iterator[str]:
 
 
 def _score_row(table: RecordTable, score: Record) -> Row:
-    form = {name: score.labels[name] for name in FORM}
-    gap = table.find("whole_difference", primary=True, **form)
+    form = form_of(score)
+    gap = table.find("whole_difference", primary=True, **form.labels)
     words = interval_text(gap, lambda value: f"{100 * value:+.1f}") if gap else ""
-    return str(Candidate.from_labels(form)), f"{score.value:.4f}", words
+    return form_name(form), f"{score.value:.4f}", words
 
 
 def _table(heads: Row, rows: Sequence[Row]) -> str:
@@ -204,10 +178,10 @@ def _speeds(table: RecordTable, run: Run, threads: int) -> Iterator[str]:
 
 
 def _speed_row(table: RecordTable, mean: Record) -> Row:
-    form = {name: mean.labels[name] for name in FORM}
-    speed = table.find("speed_up", batch=mean.labels["batch"], **form)
+    form = form_of(mean)
+    speed = table.find("speed_up", batch=mean.labels["batch"], **form.labels)
     factor = interval_text(speed, "{:.2f}".format) if speed else "1"
-    return str(Candidate.from_labels(form)), f"{mean.value:.3g}", factor
+    return form_name(form), f"{mean.value:.3g}", factor
 
 
 def _inputs(task: Task) -> str:

@@ -13,6 +13,7 @@ from sparing.experiment.run import save_tensors
 from sparing.measure.inputs import InputTimes, fastest
 from sparing.slim.engines import BothForms
 from sparing.slim.evidence.candidates import DENSE, OURS, Candidate
+from sparing.slim.evidence.changed import changed_of, write_changed
 from sparing.slim.search.divergence import divergence
 from sparing.slim.search.exits import decide, outcomes
 from sparing.slim.steps import (
@@ -173,7 +174,8 @@ def answer_all(steps: Steps) -> list[Record]:
     """Score and agreement of all tested forms on the whole test split, one input at a time.
 
     Timing may have used only some of it. The logits go to ``answers.safetensors`` under the forms'
-    names, beside ``labels``, so that runs can be pooled example by example.
+    names, beside ``labels``, so that runs can be pooled example by example. The served form's
+    changed answers go to ``changed.jsonl``.
     """
     test, both = steps.task.test, steps.forms()
     logits: dict[str, Tensor] = {}
@@ -185,6 +187,8 @@ def answer_all(steps: Steps) -> list[Record]:
         logits[STATIC] = logits_one_by_one(steps, lambda x: static(**x).logits.detach(), test)
     save_tensors(steps.models.folder / ANSWERS, {**logits, "labels": test.labels})
     dense = next(str(o) for o in listed if (o.model, o.precision) == (DENSE, EXACT))
+    changed = changed_of(steps.task, test, logits[str(steps.served())], logits[dense])
+    write_changed(steps.models.folder, changed)
     forms = {str(one): one.labels for one in listed}
     forms |= {STATIC: _static_form(steps.served()).labels} if static is not None else {}
     return [

@@ -1,4 +1,4 @@
-"""The text of the page of ``slim``: headline, notices, training, loading and facts."""
+"""The text of the page of ``slim``: headline, notices, changed answers, data, training, loading."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ import json
 from sparing.report import blocks, wording
 from sparing.report.blocks import Block
 from sparing.report.facts import facts as run_facts
-from sparing.report.run import Run
-from sparing.report.sections import Snippet
+from sparing.report.run import Run, clean
+from sparing.report.sections import Section, Snippet, Text
+from sparing.report.table import Column, table
+from sparing.slim.evidence.candidates import DENSE, OURS
+from sparing.slim.evidence.changed import Changed, read_changed
 from sparing.slim.page import lookups, prose
-from sparing.slim.page.lookups import DENSE, OURS, STATIC
 from sparing.slim.page.wording import per_cent, times
+from sparing.slim.promise import promise_of
 
-FIXED_WIDTH = "fixed-width"  # fine-tuned at fixed width, in the names of variants
+SHOWN, LONGEST = 20, 300
 TRAININGS = {
     DENSE: "fine-tuning the dense model",
     OURS: "distilling the slim model",
-    f"{OURS} {FIXED_WIDTH}": "fine-tuning the chosen plan at fixed width",
-    f"{DENSE} continued": "training the dense baseline longer",
-    STATIC: "distilling the static pruned model",
+    f"{OURS} at fixed width": "fine-tuning the chosen plan at fixed width",
+    lookups.STATIC: "distilling the static pruned model",
 }
 
 
@@ -37,55 +39,81 @@ def headline(run: Run) -> list[str]:
 
 def notices(run: Run) -> list[str]:
     """Warnings and limits of the numbers on this page."""
-    notes = blocks.busy_notices(run)
-    planned, missing = _planned(run), _missing(run)
-    if missing:
-        steps, names = wording.count_of(len(planned), "step"), wording.listing(missing)
-        done = len(planned) - len(missing)
-        notes.append(prose("incomplete", done=done, planned=steps, missing=names))
-    if run.config.get("onnxruntime") is False:
-        notes.append(prose("no-onnxruntime"))
-    return [*notes, *_timed_notice(run), *blocks.data_notices(run)]
+    notes = [*blocks.busy_notices(run), *blocks.unfinished_notices(run, wording.listing)]
+    test, limit = _examples(run).get("test"), lookups.option(run, "timed_examples", float("inf"))
+    if isinstance(test, int) and limit < test:
+        notes.append(prose("timed", limit=limit, test=test))
+    return [*notes, *blocks.data_notices(run)]
 
 
-def _planned(run: Run) -> list[str]:
-    options = lookups.options(run)
-    steps = ["dense", "distil", "baseline", "survey", "choose", "calibrate"]
-    steps += ["dense-continued"] if options.get("continue_dense") is True else []
-    steps += ["fixed-width"] if lookups.option(run, "fixed_width_epochs", 0.0) else []
-    steps += ["static"] if options.get("static_control") is True else []
-    steps += [f"verify/batch-{batch}" for batch in lookups.batches(run)]
-    int8 = options.get("int8") is True and run.config.get("onnxruntime") is True
-    return steps + (["int8"] if int8 else [])
-
-
-def _missing(run: Run) -> list[str]:
-    """The planned steps that have not ended."""
-    done = {record.cell for record in run.records if record.name == "cell"}
-    return [cell for cell in _planned(run) if cell not in done]
-
-
-def _timed_notice(run: Run) -> list[str]:
+def _examples(run: Run) -> dict[str, object]:
     examples = run.config["task"].get("examples")
-    test = examples.get("test") if isinstance(examples, dict) else None
-    limit = lookups.option(run, "timed_examples", float("inf"))
-    if not isinstance(test, int) or limit >= test:
-        return []
-    scored_on_all = bool(run.table.all("whole_score"))
-    return [prose("timed" if scored_on_all else "timed-and-scored", limit=limit, test=test)]
+    return examples if isinstance(examples, dict) else {}
+
+
+def changed_block(run: Run) -> Block:
+    """The test inputs that the served form answers otherwise, the most confident ones first.
+
+    Raises ``DataError`` where their file is damaged.
+    """
+    title, listed = "Changed answers", read_changed(run.folder) if run.folder else None
+    if listed is None:
+        return Block("changed", title, prose("changed-unknown"))
+    if not listed:
+        return Block("changed", title, prose("changed-none"))
+    shown = listed[:SHOWN]
+    columns = [
+        Column[Changed]("Test input", lambda one: f"{one.index + 1:,}"),
+        *([Column("Text", _text)] if any(one.texts for one in shown) else []),
+        Column("Dense", lambda one: _answer(one.dense, one.dense_confidence)),
+        Column("Served", lambda one: _answer(one.served, one.served_confidence)),
+    ]
+    key = "changed-some" if len(listed) > SHOWN else "changed-all"
+    explain = prose(key, count=wording.count_of(len(listed), "test input"), shown=SHOWN)
+    return table("changed", title, explain, shown, columns)
+
+
+def _text(one: Changed) -> str:
+    return " | ".join(wording.shortened(clean(text), LONGEST) for text in one.texts)
+
+
+def _answer(name: str, confidence: float) -> str:
+    return f"{wording.shortened(clean(name), 40)} ({wording.share(confidence)})"
+
+
+def parts_block(run: Run) -> Block:
+    """The sizes of the disjoint parts of the data, and their use."""
+    counts = {name: count for name, count in _examples(run).items() if isinstance(count, int)}
+    held = str(lookups.options(run).get("choose_on") or "validation")
+    choose: int | None
+    calibrate: int | None
+    rows = [("training", counts.pop("train", None), "distillation and fine-tuning")]
+    if "calibrate" in counts:
+        choose, calibrate = counts.pop(held, None), counts.pop("calibrate")
+    else:
+        both = counts.pop(held, None)
+        choose = None if both is None else (both + 1) // 2
+        calibrate = None if both is None else both // 2
+    rows += [
+        ("choosing", choose, "the plan, thresholds and speeds of the frontier"),
+        ("calibration", calibrate, "the guarantee"),
+        ("test", counts.pop("test", None), "the numbers on this page"),
+        *((name, count, "not used") for name, count in counts.items()),
+    ]
+    known = [(name, f"{count:,}", use) for name, count, use in rows if count is not None]
+    heads = ("Part", "Inputs", "What it decides")
+    return Block("parts", "Parts of the data", prose("parts"), heads, tuple(known))
 
 
 def training(run: Run) -> Block:
     """What it cost to make the slim model."""
     rows, total = [], 0.0
     for arm, words in TRAININGS.items():
-        taken = [record.value or 0.0 for record in run.table.all("train_time_s", arm=arm)]
-        counts = [record.value or 0.0 for record in run.table.all("train_examples", arm=arm)]
-        if taken:
-            total += sum(taken)
-            seen = f"{sum(counts):,.0f}" if counts else "not recorded"
-            tried = f", {len(taken)} attempts" if len(taken) > 1 else ""
-            rows.append((words + tried, seen, wording.duration(sum(taken))))
+        taken = run.table.value("train_time_s", arm=arm)
+        if taken is not None:
+            total += taken
+            seen = run.table.value("train_examples", arm=arm)
+            rows.append((words, "" if seen is None else f"{seen:,.0f}", wording.duration(taken)))
     explain = prose("training" if rows else "no-training")
     if rows and run.table.value("train_time_s", arm=DENSE) is None:
         explain += f" {prose('dense-given')}"
@@ -95,42 +123,48 @@ def training(run: Run) -> Block:
     return Block("training", "What training took", explain, heads, tuple(rows))
 
 
-def loading(run: Run) -> list[Snippet]:
+def loading(run: Run) -> Section:
     """How to use what was saved; nothing before the run came to its end."""
-    if run.failed or _missing(run):
-        return []
-    trained = lookups.fixed_width(run)
+    title, promise = "How to load it", promise_of(run.table)
+    if promise is None or run.failed or blocks.missing_cells(run):
+        return Section("load", title, (Text(prose("not-saved")),))
     name = " ".join(blocks.name_of(run).split())
-    folder = json.dumps(f"{name}/model", ensure_ascii=False)
-    code = f"import sparing\n\nmodel = sparing.load({folder})\nlogits = model(**inputs).logits"
-    points = trained or lookups.surveyed(run)
-    front = sorted(point.cost_share for point in points if point.on_front)
-    if front:
-        budget = f"{min(1.0, front[len(front) // 2] + 0.005):.2f}"
-        least = f"{front[0] + 0.005:.2f}"
-        code += f"\n\nmodel.budget = {budget}  # any share of the dense FLOPs from {least} to 1"
-    if trained:
-        code += f"\n\nwide = sparing.load({json.dumps(f'{name}/model/any-budget')})  # all widths"
-    words = ":" if trained else "; one checkpoint serves every budget:"
-    snippets = [Snippet(f"The chosen plan in PyTorch{words}", code)]
-    if run.config.get("onnxruntime") is True and lookups.final_plan(run):
+
+    def path(*parts: str) -> str:
+        return json.dumps("/".join((name, "model", *parts)), ensure_ascii=False)
+
+    snippets = []
+    if promise.form.engine != "eager":
         code = (
             "from pathlib import Path\n\nfrom sparing.export.folder import open_chain\n\n"
-            f'chain = open_chain(Path({folder}) / "onnx")\n'
-            "logits, segments = chain(inputs)  # and the segment after which each input exited"
+            f"chain = open_chain(Path({path('serve')}))\n"
+            "logits, exits = chain(inputs)  # the tokenizer's tensors, by name"
         )
-        words = "The same plan in ONNX Runtime, one file for each segment:"
-        snippets.append(Snippet(words, code))
-    return snippets
+        snippets.append(Snippet("The served form in its engine:", code))
+    code = (
+        f"import sparing\n\nmodel = sparing.load({path()})  # the plan that was cut out\n"
+        "logits = model(**inputs).logits\n\n"
+        f"wide = sparing.load({path('any-budget')})  # all widths, not fine-tuned"
+    )
+    snippets.append(Snippet("The slim model in PyTorch:", code))
+    others = {
+        f"{100 * (1 - epsilon):g}": form
+        for epsilon, form in lookups.certified(run).items()
+        if form not in (None, promise.form) and form is not None and form.engine != "eager"
+    }
+    folders = wording.listing([f"forms/{share}" for share in others], 5)
+    more = [Text(prose("other-points", folders=folders))] if others else []
+    return Section("load", title, (*snippets, *more))
 
 
 def facts(run: Run) -> list[tuple[str, str]]:
     """The target, then task, model, machine and versions."""
-    options, epsilon = lookups.options(run), lookups.option(run, "epsilon", 0.0)
-    threads, least = run.config.get("threads"), per_cent(lookups.floor(run))
+    options, agree = lookups.options(run), lookups.option(run, "agree", 0.0)
+    threads = run.config.get("threads")
     settings = {
-        "target": f"{times(lookups.target(run))} at {least} of the dense score",
-        "largest disagreement": f"at most {per_cent(epsilon)}" if epsilon else "",
+        "target": times(lookups.option(run, "speed", 2.0)),
+        "agreement asked for": per_cent(agree) if agree else "",
+        "floor": f"{per_cent(lookups.option(run, 'floor', 0.995))} of the dense score",
         "widths tried": _shares(options.get("widths")),
         "tokens tried": _shares(options.get("tokens")),
         "seed": str(options.get("seed", "")),
@@ -141,6 +175,6 @@ def facts(run: Run) -> list[tuple[str, str]]:
 
 
 def _shares(values: object) -> str:
-    if not isinstance(values, list) or not all(isinstance(v, (int, float)) for v in values):
+    if not isinstance(values, list) or not all(isinstance(v, int | float) for v in values):
         return ""
     return ", ".join(wording.share(value, 0) for value in values)

@@ -1,198 +1,253 @@
-"""Each layer's heads and neurons that are kept, and the exit rate after it."""
+"""What was cut: the chosen plan layer by layer, the survey that it comes from, and its control."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullFormatter
+
 from sparing.core.record import Record
-from sparing.layers.plan import Plan
 from sparing.report import wording
 from sparing.report.blocks import Block
+from sparing.report.figures.chart import Frame, chart
+from sparing.report.figures.drawing import Plot, Sheet, no_plot
+from sparing.report.figures.palette import marker
 from sparing.report.run import Run
-from sparing.report.sections import Bar
+from sparing.report.sections import Bar, Section, Table, Text
 from sparing.report.table import Column, table
 from sparing.slim.page import lookups, prose
-from sparing.slim.page.lookups import DENSE, Point, number_of, plan_of
+from sparing.slim.page.frontier import ring
+from sparing.slim.page.lookups import Point, number_of, plan_of
 from sparing.slim.page.wording import (
+    NOT_DECIDED,
+    divergence_text,
+    gap_text,
+    labelless,
+    per_cent,
     plan_words,
-    range_of,
-    record_speed,
-    scale_of,
-    small_share,
-    speed_interval,
-    token_words,
-    width_name,
+    score_name,
+    score_text,
+    speed_cell,
 )
+from sparing.slim.promise import promise_of
+
+POSITIONS = {"uniform depth": 1, "early exits": 2, "random exits": 3}
+KINDS = {"uniform depth": "depth", "early exits": "exits", "random exits": "random"}
+LEAST = 1e-6  # of a divergence on the axis
 
 
-def cut_heads(run: Run) -> tuple[str, ...]:
-    """The columns of ``cut_rows``."""
-    heads = ("Layer", "Heads kept", "Neurons kept", "Exits after it")
-    flow = ("Inputs that run it", "Exit rate", "Accuracy, of these")
-    return (*heads, *flow) if _early_exits(run) else heads
+def cuts_section(run: Run) -> Section:
+    """The chosen plan in sentences and layer by layer."""
+    parts = (Text(_words(run)), Table(_heads(run), _rows(run), style="plain layers"))
+    return Section("cuts", "What was cut where", parts)
 
 
-def cut_rows(run: Run) -> list[tuple[str | Bar, ...]]:
+def _words(run: Run) -> str:
+    record = lookups.chosen(run)
+    if record is None:
+        return prose("no-plan")
+    plan, whole = plan_of(record), lookups.whole_plan(run)
+    words = [
+        prose(
+            "plan",
+            plan=plan_words(plan) + (f" of the dense model's {plan_words(whole)}" if whole else ""),
+            share=wording.share(record.value or 0.0, 0),
+            divergence=divergence_text(number_of(record, "divergence")),
+        )
+    ]
+    tuned = run.table.find("fixed_width_score", kind="depth", depth=plan.layers)
+    if tuned is not None:
+        words.append(prose("tuned", divergence=divergence_text(number_of(tuned, "divergence"))))
+    words += [] if record.labels.get("reached") is True else [prose("not-reached")]
+    return " ".join([*words, _exit_words(run)]).strip()
+
+
+def _exit_words(run: Run) -> str:
+    """Where the inputs of the served form exit, and on what that was counted."""
+    exits, promise = _exits(run), promise_of(run.table)
+    if not exits or promise is None:
+        return ""
+    form = promise.form
+    if len(exits) == 1:
+        return prose("no-exits-dense" if form.cascade else "no-exits", threshold=form.threshold)
+    counted = wording.count_of(next(iter(exits.values())).count, "test input")
+    rest = prose("rest-dense" if form.cascade else "rest-slim")
+    return prose("exits", threshold=form.threshold, rest=rest, inputs=counted)
+
+
+def _heads(run: Run) -> tuple[str, ...]:
+    heads = ("Layer", "Heads kept", "Neurons kept")
+    if len(_exits(run)) < 2:
+        return heads
+    score = "Agreement" if labelless(run) else "Accuracy"
+    return (*heads, "Inputs that run it", "Exit rate", f"{score}, of these")
+
+
+def _rows(run: Run) -> list[tuple[str | Bar, ...]]:
     """A row for each layer of the dense model, also those that are never run."""
-    plan, whole = lookups.final_plan(run), lookups.whole_plan(run)
-    if plan is None:
+    record, whole = lookups.chosen(run), lookups.whole_plan(run)
+    if record is None:
         return []
-    exits, staying = _early_exits(run), 1.0
+    plan, exits, staying = plan_of(record), _exits(run), 1.0
     rows: list[tuple[str | Bar, ...]] = []
     for number in range(1, max(plan.layers, whole.layers if whole else 0) + 1):
         if number > plan.layers:
             rows.append((str(number), "never run"))
             continue
-        bars = _kept_bars(plan, whole, number)
-        if exits:
-            bars += _flow_bars(exits.get(number), staying)
+        full = whole if whole and number <= whole.layers else None
+        bars = [
+            _kept(plan.heads[number - 1], full.heads[number - 1] if full else None),
+            _kept(plan.neurons[number - 1], full.neurons[number - 1] if full else None),
+        ]
+        if len(exits) > 1:
+            bars += _flow(exits.get(number), staying)
             staying -= _share(exits.get(number))
         rows.append((str(number), *bars))
     return rows
 
 
-def cut_words(run: Run) -> str:
-    """The plan in sentences, and the inputs on which exit rates were counted."""
-    exits = list(_early_exits(run).values())
-    counted = ""
-    if exits:
-        inputs = wording.count_of(exits[0].count, f"{exits[0].labels.get('split')} input")
-        counted = prose("counted", inputs=inputs)
-    return " ".join([*_plan_sentences(run), counted])
-
-
-def _plan_sentences(run: Run) -> list[str]:
-    plan = lookups.final_plan(run)
-    if plan is None:
-        return [prose("no-plan")]
-    sentences = [
-        _size_sentence(plan, lookups.whole_plan(run)),
-        exit_sentence(plan, int(run.config["task"].get("classes") or 0)),
-        token_words(plan),
-    ]
-    point = lookups.point_of(run, plan)
-    if point is not None:
-        share, layers = wording.share(point.cost_share, 0), wording.trimmed(point.mean_layers)
-        sentences.append(prose("runs", layers=layers, share=share))
-    sentences += [_built_on(run), _raised(run, plan)]
-    return [sentence for sentence in sentences if sentence]
-
-
-def _size_sentence(plan: Plan, whole: Plan | None) -> str:
-    """Heads, neurons and layers that are left."""
-    deep = f" of {whole.layers}" if whole and whole.layers > plan.layers else ""
-    layers = f"{plan.layers}{deep} {'layer' if plan.layers == 1 else 'layers'}"
-    if whole and (plan.heads, plan.neurons) == (
-        whole.heads[: plan.layers],
-        whole.neurons[: plan.layers],
-    ):
-        return prose("keeps-all", layers=layers)
-    heads, neurons = range_of(plan.heads), range_of(plan.neurons)
-    if whole:
-        heads += f" of {range_of(whole.heads)}"
-        neurons += f" of {range_of(whole.neurons)}"
-    return prose("keeps-some", heads=heads, neurons=neurons, layers=layers)
-
-
-def exit_sentence(plan: Plan, classes: int) -> str:
-    """After which layers inputs exit; ``classes`` of 0 are not known."""
-    if not plan.stops:
-        return "There are no early exits."
-    if classes and plan.lets_all_leave(classes):
-        return prose("all-leave", layer=plan.stops[0])
-    layers = wording.listing([str(stop) for stop in plan.stops], 9).replace(" and ", " or ")
-    softmax = plan.confidence == "softmax"
-    sure = "its largest class probability there" if softmax else "its learned confidence"
-    return prose("leave", layers=layers, sure=sure, threshold=plan.threshold)
-
-
-def _built_on(run: Run) -> str:
-    """The effect of fine-tuning at fixed width on the score where plans were chosen."""
-    first, last = lookups.chosen(run), lookups.handed_on(run)
-    if first is None or last is None or last is first:
-        return ""
-    scale, kind = scale_of(run), last.labels.get("attempt", "chosen")
-    before, after = (scale.text(float(record.labels["score"] or 0.0)) for record in (first, last))
-    spent, cost = (wording.share(float(record.value or 0.0), 0) for record in (first, last))
-    known = kind if kind in ("chosen", "shallow", "alone") else "fallback"
-    values = {"before": before, "after": after, "spent": spent, "cost": cost}
-    return prose(f"built-{known}", layers=plan_of(first).layers, **values)
-
-
-def _raised(run: Run, plan: Plan) -> str:
-    """The threshold before and after calibration, if it changed."""
-    record = lookups.handed_on(run)
-    before = plan_of(record).threshold if record else plan.threshold
-    same = before == plan.threshold
-    return "" if same else prose("raised", before=before, after=plan.threshold)
-
-
-def _kept_bars(plan: Plan, whole: Plan | None, number: int) -> tuple[Bar, ...]:
-    index = number - 1
-    known = whole if whole and index < whole.layers else None  # records may have been lost
-    return (
-        _kept(plan.heads[index], known.heads[index] if known else None),
-        _kept(plan.neurons[index], known.neurons[index] if known else None),
-        Bar(_exit_rule(plan, number)),
-    )
-
-
 def _kept(count: int, whole: int | None) -> Bar:
-    if whole is None:
-        return Bar(f"{count:,}")
-    return Bar(f"{count:,} of {whole:,}", count / whole)
+    return Bar(f"{count:,}") if not whole else Bar(f"{count:,} of {whole:,}", count / whole)
 
 
-def _flow_bars(exits: Record | None, staying: float) -> tuple[Bar, ...]:
+def _flow(exits: Record | None, staying: float) -> list[Bar]:
     accuracy = exits.labels.get("accuracy") if exits else None
     share = _share(exits)
-    return (
-        Bar(wording.share(staying), staying),
-        Bar(small_share(share), share),
-        Bar(wording.share(accuracy) if isinstance(accuracy, float) else wording.DASH),
-    )
-
-
-def _exit_rule(plan: Plan, number: int) -> str:
-    if number == plan.layers:
-        return "all remaining" if plan.stops else "all"
-    return f"confidence above {plan.threshold:g}" if number in plan.stops else "none"
-
-
-def _early_exits(run: Run) -> dict[int, Record]:
-    """The exit rate after each layer, on the test split or else on the last one recorded."""
-    records = run.table.all("exit_rate")
-    splits = [record.labels.get("split") for record in records]
-    split = "test" if "test" in splits else splits[-1] if splits else None
-    chosen = (record for record in records if record.labels.get("split") == split)
-    return {int(number_of(record, "layer")): record for record in chosen}
+    right = wording.share(accuracy) if isinstance(accuracy, float) else wording.DASH
+    return [Bar(wording.share(staying), staying), Bar(wording.share(share), share), Bar(right)]
 
 
 def _share(exits: Record | None) -> float:
     return 0.0 if exits is None else float(exits.value or 0.0)
 
 
-def front_block(run: Run) -> Block:
-    """The frontier as a table: every plan that no other beats, with its time where it was timed."""
-    scale, dense = scale_of(run), lookups.dense_score(run) or 0.0
-    timed = {lookups.cost_of(trial): trial for trial in lookups.trials(run)}
-    front = [point for point in lookups.surveyed(run) if point.on_front]
+def _exits(run: Run) -> dict[int, Record]:
+    """The exit rate of the served form after each layer; one layer where nothing exits early."""
+    return {int(number_of(r, "layer")): r for r in run.table.all("exit_rate", split="test")}
 
-    def speed(point: Point) -> str:
-        trial = timed.get(point.cost_share)
-        if trial is None:
-            return "not timed"
-        words = record_speed(run, trial)
-        return (
-            words if run.table.disturbance(trial) else f"{words}, {speed_interval(trial.interval)}"
-        )
+
+def survey_plot(run: Run) -> Plot:
+    """Divergence against FLOPs: fixed plans, early exits, and the control with random exits."""
+    name, title = "survey", "The survey of plans"
+    points = [point for point in lookups.surveyed(run) if point.cost_share <= 1]
+    lines = {kind: nearest([p for p in points if p.kind == key]) for kind, key in KINDS.items()}
+    lines = {kind: line for kind, line in lines.items() if line}
+    if not lines:
+        return no_plot(name, title, prose("no-survey"))
+
+    def paint(sheet: Sheet, axes: Axes) -> None:
+        axes.set_yscale("log")
+        for kind, line in reversed(list(lines.items())):
+            _draw(sheet, axes, kind, line)
+        _draw_rest(sheet, axes, [p for p in points if p.kind == "depth"])
+        record = lookups.chosen(run)
+        if record is not None and record.value is not None:
+            at = (100 * record.value, max(LEAST, number_of(record, "divergence")))
+            ring(sheet, axes, *at)
+            sheet.write(axes, "chosen", at, (10, 9), fontweight="bold", zorder=7)
+        axes.xaxis.set_major_formatter("{x:g} %")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.locator_params(axis="x", nbins=5 if sheet.narrow else 9)
+
+    frame = Frame("FLOPs, share of dense", "Divergence from dense, nats", 430, 340)
+    return chart(name, title, prose("figure-survey"), list(lines), POSITIONS, frame, paint)
+
+
+def nearest(points: Sequence[Point]) -> list[Point]:
+    """The plans that no cheaper one equals in divergence from dense, cheapest first."""
+    front: list[Point] = []
+    for point in sorted(points, key=lambda point: (point.cost_share, point.divergence)):
+        if not front or point.divergence < front[-1].divergence:
+            front.append(point)
+    return front
+
+
+def _draw(sheet: Sheet, axes: Axes, kind: str, line: Sequence[Point]) -> None:
+    """A front as steps: between two plans the divergence of the cheaper one holds."""
+    axes.step(
+        [100 * point.cost_share for point in line],
+        [max(LEAST, point.divergence) for point in line],
+        where="post",
+        color=sheet.look.colour(POSITIONS[kind]),
+        linewidth=2.0 if kind == "uniform depth" else 1.4,
+        linestyle=(0, (2, 2)) if kind == "random exits" else "solid",
+        marker=marker(POSITIONS[kind]),
+        markersize=4.5 if sheet.narrow else 5.5,
+        markeredgewidth=0,
+        zorder=4 if kind == "uniform depth" else 3,
+    )
+
+
+def _draw_rest(sheet: Sheet, axes: Axes, points: Sequence[Point]) -> None:
+    """The fixed plans that are not on their front, in grey."""
+    front = nearest(points)
+    rest = [point for point in points if point not in front]
+    across = [100 * point.cost_share for point in rest]
+    up = [max(LEAST, point.divergence) for point in rest]
+    axes.plot(across, up, "o", color=sheet.look.muted, markersize=3.5, alpha=0.5, zorder=2)
+
+
+def trials_block(run: Run) -> Block:
+    """The plans that were timed during the choice."""
+    trials = sorted(run.table.all("trial_speed"), key=lambda trial: number_of(trial, "cost_share"))
+    record = lookups.chosen(run)
+    taken = record.labels.get("plan") if record else None
+
+    def plan(trial: Record) -> str:
+        return plan_words(plan_of(trial)) + (" (chosen)" if trial.labels["plan"] == taken else "")
 
     columns = [
-        Column[Point]("FLOPs", lambda point: wording.share(point.cost_share, 0)),
-        Column("Score", lambda point: scale.text(point.score)),
-        Column(f"Of {DENSE}", lambda p: wording.share(p.score / dense) if dense else "unknown"),
-        Column("Layers, mean", lambda point: wording.trimmed(point.mean_layers)),
-        Column("Width", lambda point: width_name(point.width)),
-        Column("Exits", lambda point: plan_words(point.plan)),
-        Column("Timed", speed),
+        Column("Plan", plan),
+        Column[Record]("FLOPs", lambda t: wording.share(number_of(t, "cost_share"), 0)),
+        Column("Divergence", lambda t: divergence_text(number_of(t, "divergence"))),
+        Column(score_name(run).capitalize(), lambda t: score_text(run, number_of(t, "score"))),
+        Column("Speed in float32", lambda t: speed_cell(run, t)),
     ]
-    front.sort(key=lambda point: point.cost_share)
-    return table("front", "The frontier as a table", "", front, columns)
+    target = wording.factor(max(1.0, lookups.option(run, "speed", 2.0)))
+    explain = prose("trials", target=target) if trials else prose("no-trials")
+    return table("trials", "Plans timed in the choice", explain, trials, columns)
+
+
+def static_blocks(run: Run) -> list[Block]:
+    """The served form against the static pruned model, at every batch size, if it was trained."""
+    fixed = run.table.find("static_plan")
+    ratios = [run.table.find("static_speed_up", batch=batch) for batch in lookups.batches(run)]
+    measured = [ratio for ratio in ratios if ratio is not None]
+    if fixed is None or not measured:
+        return []
+
+    def gap(ratio: Record) -> Record | None:
+        return run.table.find("static_difference", batch=ratio.labels["batch"])
+
+    plan = plan_of(fixed)
+    explain = prose("static", plan=plan_words(plan), cost=per_cent(round(fixed.value or 0.0, 3)))
+    busy = run.table.disturbance(measured[0])
+    verdict = NOT_DECIDED if busy else _static_verdict(measured[0], gap(measured[0]))
+    columns = [
+        Column[Record]("Batch", lambda ratio: str(ratio.labels["batch"])),
+        Column("Served over static", lambda ratio: speed_cell(run, ratio)),
+        Column(score_name(run).capitalize(), lambda ratio: gap_text(run, gap(ratio))),
+    ]
+    title = f"The static pruned model: {verdict}"
+    return [table("static", title, explain, measured, columns)]
+
+
+def _static_verdict(ratio: Record, gap: Record | None) -> str:
+    """Whether the served form beats the static pruned model at the first batch size."""
+    faster, better = _sign(ratio, 1.0), _sign(gap, 0.0)
+    if not faster and not better:
+        return "no clear difference"
+    if faster >= 0 and better >= 0:
+        return "the served form is better"
+    if faster <= 0 and better <= 0:
+        return "the static model is better"
+    return "one is faster, the other more accurate"
+
+
+def _sign(record: Record | None, even: float) -> int:
+    """The side of ``even`` that the whole interval is on; 0 where the interval holds it."""
+    low, high = (record.interval if record else None) or (even, even)
+    return 1 if low > even else -1 if high < even else 0

@@ -1,115 +1,206 @@
-"""The table of forms: dense and slim in every engine and precision, time and score together."""
+"""Every tested form with its time, agreement and score; slim and dense in each precision."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from sparing.core.record import Record
 from sparing.report import wording
+from sparing.report.blocks import Block
 from sparing.report.cells import Cell, Column, Row, Tone
 from sparing.report.run import Run
-from sparing.slim.page import prose
-from sparing.slim.page.lookups import DENSE, Form, apart, forms, latency, reference, speed_up
+from sparing.report.sections import Comparison, Section, Text
+from sparing.report.table import Column as TableColumn
+from sparing.report.table import table
+from sparing.slim.evidence.candidates import Candidate
+from sparing.slim.page import lookups, prose
+from sparing.slim.page.verdict import names
 from sparing.slim.page.wording import (
-    form_name,
+    NOT_DECIDED,
+    divergence_text,
+    gap_text,
+    labelless,
     record_speed,
-    scale_of,
     score_name,
+    score_text,
+    speed_cell,
     speed_interval,
 )
+from sparing.slim.promise import ENGINES, PRECISIONS, form_name, promise_of
 
-POSITIONS = {"dense": 0, "slim": 1, "dense int8": 5, "slim int8": 6}
 MISSING = Cell("not measured", (), "missing")
+BASELINE = Cell("baseline")
+POSITIONS = {
+    ("dense", "float32"): 0,
+    ("dense", "bfloat16"): 4,
+    ("dense", "int8"): 5,
+    ("slim", "float32"): 1,
+    ("slim", "bfloat16"): 3,
+    ("slim", "int8"): 2,
+}
 
 
-def form_columns(run: Run) -> list[Column]:
-    """The columns of ``form_rows``."""
-    return [
-        Column("mean", "Mean time", "of one call"),
-        Column("p50", "p50"),
-        Column("p99", "p99"),
-        Column("speed", "Speed", "against the fastest dense"),
-        Column("score", score_name(run).capitalize(), "test split"),
-        Column("difference", "Difference", "to the fastest dense"),
+def class_name(form: Candidate) -> str:
+    """Model and precision, which share a colour."""
+    return f"{form.model}, {PRECISIONS.get(form.precision, form.precision)}"
+
+
+def position(form: Candidate) -> int:
+    """The colour and marker of a form."""
+    return POSITIONS.get((form.model, form.precision), 6)
+
+
+def positions(run: Run) -> dict[str, int]:
+    """Those of all tested forms, and of their classes, by name."""
+    tested = lookups.forms(run)
+    return {name(form): position(form) for form in tested for name in (form_name, class_name)}
+
+
+def forms_section(run: Run) -> Section:
+    """The table of all tested forms, one row each."""
+    tested = lookups.forms(run)
+    if not tested:
+        return Section("forms", "Every tested form", (Text(prose("no-forms")),))
+    columns = _columns(run)
+    heads = [head for head, _ in columns]
+    served = promise_of(run.table)
+    rows = [
+        Row(
+            form_name(form),
+            False,
+            "served" if served and served.form == form else "",
+            {head.key: cell(form) for head, cell in columns},
+            class_name(form).partition(",")[0],
+        )
+        for form in tested
     ]
-
-
-def form_rows(run: Run) -> list[Row]:
-    """One row a form, by batch size; names are those of ``form_name``."""
-    return [_row(run, form) for form in forms(run)]
-
-
-def form_positions(run: Run) -> dict[str, int]:
-    """The colour of each form: dense is ink, slim has the frontier's colour."""
-    return {
-        form_name(form.arm, form.engine): POSITIONS.get(form.arm, 7 + sum(map(ord, form.arm)) % 4)
-        for form in forms(run)
-    }
-
-
-def form_words(run: Run) -> str:
-    """How the forms were timed and scored."""
-    timed = forms(run)
-    if not timed:
-        return prose("no-forms")
     threads = run.config.get("threads")
     pinned = f", {wording.count_of(threads, 'thread')}" if isinstance(threads, int) else ""
-    first = {form.batch: form for form in reversed(timed)}
-    counts = wording.listing([_count_words(run, first[batch]) for batch in sorted(first)])
-    words = prose("forms", threads=pinned, counts=counts)
-    return f"{words} {prose('forms-apart')}" if any(apart(run, form) for form in timed) else words
+    words = prose("forms", threads=pinned, counts=_counts(run))
+    return Section(
+        "forms", "Every tested form", (Text(words), Comparison(heads, rows, head="Form"))
+    )
 
 
-def _count_words(run: Run, form: Form) -> str:
-    timed = run.table.find("latency_ms", of="mean", **form.labels)
-    noun = "call" if form.batch > 1 else "input"
-    return f"{wording.count_of(timed.count if timed else 0, noun)} at batch {form.batch}"
+def _columns(run: Run) -> list[tuple[Column, Callable[[Candidate], Cell]]]:
+    columns: list[tuple[Column, Callable[[Candidate], Cell]]] = []
+    for batch in lookups.batches(run):
+        time = Column(f"time{batch}", f"Time, batch {batch}")
+        speed = Column(f"speed{batch}", f"Speed, batch {batch}")
+        columns += [
+            (time, lambda form, batch=batch: _time(run, form, batch)),  # type: ignore[misc]
+            (speed, lambda form, batch=batch: _speed(run, form, batch)),  # type: ignore[misc]
+        ]
+    columns.append((Column("agreement", "Agreement", "with dense"), lambda f: _agreement(run, f)))
+    if not labelless(run):
+        columns += [
+            (Column("score", score_name(run).capitalize(), "test split"), lambda f: _score(run, f)),
+            (Column("difference", "Difference", "to dense"), lambda f: _difference(run, f)),
+        ]
+    if run.table.all("peak_bytes"):
+        columns.append((Column("memory", "Peak memory", "one call"), lambda f: _memory(run, f)))
+    return columns
 
 
-def _row(run: Run, form: Form) -> Row:
-    cells = {of: _time_cell(latency(run, form, of)) for of in ("mean", "p50", "p99")}
-    cells["speed"] = _speed_cell(run, form)
-    cells["score"] = _score_cell(run, form)
-    cells["difference"] = _difference_cell(run, form)
-    note = "timed separately" if apart(run, form) else ""
-    name = form_name(form.arm, form.engine)
-    return Row(name, False, note, cells, f"batch {form.batch}")
+def _counts(run: Run) -> str:
+    counted = []
+    for batch in lookups.batches(run):
+        timed = run.table.find("latency_ms", of="mean", batch=batch)
+        if timed is not None:
+            noun = "call" if batch > 1 else "input"
+            counted.append(f"{wording.count_of(timed.count, noun)} at batch {batch}")
+    return wording.listing(counted)
 
 
-def _time_cell(time_ms: float | None) -> Cell:
-    if time_ms is None:
+def _time(run: Run, form: Candidate, batch: int) -> Cell:
+    taken = {
+        of: run.table.value("latency_ms", **form.labels, batch=batch, of=of)
+        for of in ("mean", "p50", "p99")
+    }
+    mean = taken.pop("mean")
+    if mean is None:
         return MISSING
-    return Cell(wording.latency(time_ms), value=time_ms, obtained="measured")
+    known = {of: wording.latency(time) for of, time in taken.items() if time is not None}
+    notes = tuple(f"{of} {time}".replace(" ", "\N{NO-BREAK SPACE}") for of, time in known.items())
+    return Cell(wording.latency(mean), notes, value=mean, obtained="measured")
 
 
-def _tone(clear: bool, gain: bool) -> Tone:
-    return "neutral" if not clear else "gain" if gain else "loss"
+def _speed(run: Run, form: Candidate, batch: int) -> Cell:
+    record = lookups.speed_up(run, form, batch)
+    if record is None:
+        return BASELINE if form == lookups.baseline(run, batch) else MISSING
+    text, value, ends = record_speed(run, record), record.value or 0.0, record.interval
+    tone: Tone = "gain" if text.endswith("faster") else "loss"
+    tone = tone if text.endswith(("faster", "slower")) else "neutral"
+    notes = () if text == NOT_DECIDED else (speed_interval(ends),)
+    return Cell(text, notes, tone, value, ends, record.obtained)
 
 
-def _speed_cell(run: Run, form: Form) -> Cell:
-    record = speed_up(run, form)
-    if record is None or record.value is None:
-        return Cell("fastest dense") if form == reference(run, form.batch) else MISSING
-    text, interval = record_speed(run, record), record.interval
-    tone = _tone(text.endswith(("faster", "slower")), record.value > 1)
-    return Cell(text, (speed_interval(interval),), tone, record.value, interval, record.obtained)
+def _agreement(run: Run, form: Candidate) -> Cell:
+    record = run.table.find("agreement", **form.labels)
+    far = record.labels.get("divergence") if record else None
+    notes = [f"divergence {divergence_text(float(far))}"] if isinstance(far, int | float) else []
+    return _cell(record, lambda value: wording.share(value, 2), *notes)
 
 
-def _score_cell(run: Run, form: Form) -> Cell:
-    record = run.table.find("score", split="test", **form.labels)
+def _score(run: Run, form: Candidate) -> Cell:
+    record = run.table.find("whole_score", **form.labels, primary=True)
+    return _cell(record, lambda value: score_text(run, value))
+
+
+def _difference(run: Run, form: Candidate) -> Cell:
+    record = run.table.find("whole_difference", **form.labels, primary=True)
+    return _cell(record, lambda _: gap_text(run, record))
+
+
+def _memory(run: Run, form: Candidate) -> Cell:
+    weights = run.table.value("weight_bytes", **form.labels)
+    notes = [f"weights {wording.size_of_bytes(weights)}"] if weights else []
+    return _cell(run.table.find("peak_bytes", **form.labels), wording.size_of_bytes, *notes)
+
+
+def _cell(record: Record | None, text: Callable[[float], str], *notes: str) -> Cell:
     if record is None or record.value is None:
         return MISSING
-    notes = (wording.count_of(record.count, "input"),)
-    text = scale_of(run).text(record.value)
-    return Cell(text, notes, value=record.value, obtained=record.obtained)
+    return Cell(text(record.value), notes, value=record.value, obtained=record.obtained)
 
 
-def _difference_cell(run: Run, form: Form) -> Cell:
-    if form.arm == DENSE and form == reference(run, form.batch):
-        return Cell("fastest dense")
-    record = run.table.find("score_difference", split="test", **form.labels)
-    if record is None or record.value is None:
-        return MISSING
-    scale, value, interval = scale_of(run), record.value, record.interval
-    if value == 0 and interval in (None, (0.0, 0.0)):
-        return Cell("none", (), "neutral", 0.0, interval, record.obtained)
-    tone = _tone(interval is not None and not interval[0] <= 0 <= interval[1], value > 0)
-    notes = (scale.interval(value, interval),) if interval else ()
-    return Cell(scale.difference(value, interval), notes, tone, value, interval, record.obtained)
+def engines_block(run: Run) -> Block:
+    """Slim beside dense within each precision, and which engines there were."""
+    given = run.config.get("forms")
+    known = given if isinstance(given, dict) else {}
+    present, missing = (_listed(known.get(name)) for name in ("measured", "missing"))
+    explain = prose("engines", measured="; ".join(present) or "not recorded")
+    if missing:
+        explain += f" {prose('engines-missing', missing='; '.join(missing))}"
+    named = names(run)
+
+    def name(label: str) -> Callable[[Record], str]:
+        return lambda record: named.get(
+            str(record.labels.get(label)), str(record.labels.get(label))
+        )
+
+    columns = [
+        TableColumn[Record]("Precision", lambda r: PRECISIONS.get(_text(r), _text(r))),
+        TableColumn("Batch", lambda r: str(r.labels.get("batch"))),
+        TableColumn("Slim", name("form")),
+        TableColumn("Dense", name("against")),
+        TableColumn("Slim over dense", lambda r: speed_cell(run, r)),
+    ]
+    speeds = run.table.all("class_speed_up")
+    speeds.sort(key=lambda r: list(PRECISIONS).index(_text(r)) if _text(r) in PRECISIONS else 9)
+    if speeds:
+        explain += f" {prose('classes')}"
+    return table("engines", "Engines and precisions", explain, speeds, columns)
+
+
+def _text(record: Record) -> str:
+    return str(record.labels.get("precision"))
+
+
+def _listed(forms: object) -> list[str]:
+    """Forms as the configuration has them, with the display names of engines and precisions."""
+    shown = list(map(str, forms)) if isinstance(forms, list) else []
+    for name, words in ENGINES.items():
+        shown = [form.replace(f"{name} ", f"{words} ", form.startswith(name)) for form in shown]
+    return [form.replace(" int8", " INT8", 1) for form in shown]

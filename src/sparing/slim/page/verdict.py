@@ -1,167 +1,122 @@
-"""The verdict on a slimmed model: target reached or not, other plans, the guarantee.
-
-The study decides whether a goal is met; this module puts it into words.
-"""
+"""The first sentences of the page: the guarantee, the speed, and whether the choice was clear."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sparing.core.record import Record
-from sparing.core.rounding import rounded_down
 from sparing.report import wording
-from sparing.report.figures.chart import Interval
 from sparing.report.run import Run
 from sparing.report.sections import Verdict
+from sparing.slim.evidence.candidates import DENSE, Candidate
 from sparing.slim.page import lookups, prose
-from sparing.slim.page.lookups import number_of
 from sparing.slim.page.wording import (
-    engine_name,
-    per_cent,
-    score_name,
-    share_between,
+    record_speed,
     speed_interval,
-    speed_text,
-    times,
-    upper_share,
 )
+from sparing.slim.promise import Promise, form_name, form_words, guarantee, promise_of
 
 
-@dataclass(frozen=True)
-class _Goal:
-    """A declared goal: its verdict, value and interval; ``note`` is why it is not decided."""
+def verdict(run: Run) -> Verdict:
+    """What is certified, how fast it is and what that means; or that nothing is certified yet."""
+    promise = promise_of(run.table)
+    if promise is None:
+        stage = "failed" if run.failed else "running"
+        return Verdict("No verdict yet", f": {prose(f'no-verdict-{stage}')}")
+    lead, meaning = guarantee(promise)
+    if promise.reference:
+        because, second = meaning, [_uncertified(run, promise)]
+    else:
+        because, second = _speed(run, promise), [meaning, _noise(run, promise)]
+    return Verdict(lead, f". {because}", tuple(filter(None, [*second, _goals(run)])))
 
-    met: bool | str
-    value: float
-    interval: Interval
-    note: str = ""
+
+def answer(run: Run) -> str:
+    """The first sentences: what is certified, how fast it is, and what that means."""
+    first, promise = verdict(run), promise_of(run.table)
+    meaning = first.second[:1] if promise and not promise.reference else ()
+    return " ".join((f"{first.lead}{first.because}", *meaning))
 
 
-def decide(run: Run) -> Verdict:
-    """The verdict from goals and records; without decided goals there is none."""
-    speed, kept_share = _goal(run, "speed over"), _goal(run, "share of")
-    promise = _guarantee(run)
-    if speed is None or kept_share is None:
-        stage = "a step failed" if run.failed else "the run is not at its end"
-        because = f": {stage}, and nothing was verified on test inputs."
-        return Verdict("No verdict yet", because, _said(_offer(run), promise))
-    kept_words = _kept_words(run, kept_share)
-    if speed.note:
-        because = f": the goal is {speed.note}; the slim model {kept_words}."
-        return Verdict("No verdict on speed", because, _said(promise))
-    verdicts = {speed.met, kept_share.met}
-    target = f"The target of {times(lookups.target(run))} at {per_cent(lookups.floor(run))}"
+def _speed(run: Run, promise: Promise) -> str:
+    """The served form and its speed over the best dense form that keeps as much."""
+    form, batch = promise.form, lookups.batches(run)[0]
+    served = "" if form.model == DENSE else f"{prose('served', form=form_words(form))} "
+    record = run.table.find("served_speed_up", batch=batch)
+    if record is None:
+        return f"{served}{prose('not-tested')}"
+    if run.table.disturbance(record):
+        return f"{served}{prose('busy')}"
+    if record.labels.get("form") == record.labels.get("against"):
+        exact = lookups.speed_up(run, promise.form, batch)
+        words = _than(run, exact) if exact else ""
+        return prose("speed-dense" if exact else "speed-best", batch=batch, speed=words)
+    against = names(run).get(str(record.labels.get("against")), record.labels.get("against"))
+    return served + prose("speed", batch=batch, speed=_than(run, record), against=against)
+
+
+def _uncertified(run: Run, promise: Promise) -> str:
+    """The best dense form that is as near where forms are chosen, if it is clearly faster."""
     batch = lookups.batches(run)[0]
-    because = f": at batch {batch} the slim model {_speed_words(run, speed)} and {kept_words}."
-    if verdicts == {True}:
-        return Verdict(_reached(run), because, _said(promise))
-    if False in verdicts:
-        return Verdict(f"{target} is not reached", because, _said(_offer(run), promise))
-    lead = f"Whether {target[0].lower()}{target[1:]} is reached is undecided"
-    return Verdict(lead, because, _said(_open(speed, kept_share), _offer(run), promise))
+    record = run.table.find("served_speed_up", batch=batch)
+    slower = record is not None and (record.interval or (1.0, 1.0))[1] < 1
+    if record is None or not slower or run.table.disturbance(record):
+        return ""
+    form = names(run).get(str(record.labels.get("against")), record.labels.get("against"))
+    speed = wording.ratio(1 / (record.value or 1.0), "slower", "faster")
+    return prose("uncertified", form=form, speed=speed, batch=batch)
 
 
-def _reached(run: Run) -> str:
-    """Reached, in full or without the largest rate of disagreement that was set."""
-    bound = lookups.disagreement(run)
-    refused = bound is not None and bound.labels.get("kept") is False
-    return "Target reached, but not the guarantee" if refused else "Target reached"
-
-
-def _said(*sentences: str) -> tuple[str, ...]:
-    return tuple(sentence for sentence in sentences if sentence)
-
-
-def _goal(run: Run, begins: str) -> _Goal | None:
-    """A goal by how its name begins; None where it was not measured."""
-    named = [goal for goal in run.goals if str(goal.get("name")).startswith(begins)]
-    value = named[0].get("value") if named else None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    met, ends = named[0].get("met", "undecided"), named[0].get("interval")
-    interval = (float(ends[0]), float(ends[1])) if ends else None
-    return _Goal(met, float(value), interval, str(named[0].get("note") or ""))
-
-
-def _speed_words(run: Run, goal: _Goal) -> str:
-    """How fast, against what, and in which engines."""
-    words = speed_text(goal.value, goal.interval)
-    clear = "neither clearly faster nor slower" if words == "no clear difference" else words
+def _than(run: Run, record: Record) -> str:
+    """A speed-up as the words before "the other form"."""
+    words = record_speed(run, record)
     if words == wording.SAME:
-        clear = "as fast as" if goal.interval is None else "neither faster nor slower"
-    interval = f"{speed_interval(goal.interval)}; " if goal.interval else ""
-    return f"is {clear} than the fastest dense form ({interval}{_engines(run)})"
+        return "as fast as"
+    interval = speed_interval(record.interval)
+    if words.endswith(("faster", "slower")):
+        return f"{words} ({interval}) than"
+    return f"neither clearly faster nor slower ({interval}) than"
 
 
-def _engines(run: Run) -> str:
-    form, baseline = lookups.fastest(run), lookups.reference(run, lookups.batches(run)[0])
-    if form is None or baseline is None:
-        return "engine unknown"
-    ours, dense = engine_name(form.labels.get("engine")), engine_name(baseline.engine)
-    return f"both in {ours}" if ours == dense else f"{ours} against {dense}"
+def names(run: Run) -> dict[str, str]:
+    """The display names of the tested forms by the names that records have."""
+    return {str(form): form_name(form) for form in lookups.forms(run)}
 
 
-def _kept_words(run: Run, goal: _Goal) -> str:
-    """The share of the score kept, with the bound that decides it."""
-    text = f"keeps {wording.share(goal.value)} of its {score_name(run)}"
-    if goal.interval is None:
-        return text
-    if goal.met is True:
-        return f"{text} (at least {wording.share(rounded_down(goal.interval[0], 3))})"
-    return f"{text} ({share_between(goal.interval)})"
-
-
-def _open(speed: _Goal, kept_share: _Goal) -> str:
-    """Which goals are undecided."""
-    named = [("the speed", speed), ("the score kept", kept_share)]
-    undecided = [name for name, goal in named if goal.met not in (True, False)]
+def _noise(run: Run, promise: Promise) -> str:
+    """That the runner-up may be as fast: their intervals of speed overlap."""
+    batch = lookups.batches(run)[0]
+    speeds = {form: _speed_of(run, form, batch) for form in lookups.safe(run)}
+    known = {form: speed for form, speed in speeds.items() if speed is not None}
+    served = known.pop(promise.form, None)
+    if served is None or not known:
+        return ""
+    second = max(known, key=lambda form: known[form][0])
+    value, ends = known[second]
+    low, high = served[1]
+    if min(high, ends[1]) < max(low, ends[0]):
+        return ""
+    beside = f"{value:.2f}{wording.TIMES} ({ends[0]:.2f} to {ends[1]:.2f})"
+    values = {"form": form_name(second), "beside": beside, "batch": batch}
     return prose(
-        f"open-{'one' if len(undecided) == 1 else 'both'}", goals=wording.listing(undecided)
+        "noise", served=f"{served[0]:.2f}{wording.TIMES} ({low:.2f} to {high:.2f})", **values
     )
 
 
-def _offer(run: Run) -> str:
-    """Two other plans of the frontier: the fastest that keeps the floor, the best fast one."""
-    dense, trials = lookups.dense_score(run), lookups.trials(run)
-    if not dense or not trials or any(map(run.table.disturbance, trials)):
-        return ""
-    least, target = lookups.floor(run) * dense, lookups.target(run)
-    good = [trial for trial in trials if _score(trial) >= least]
-    fast = [trial for trial in trials if (trial.value or 0.0) >= target]
-    best = max(good, key=lambda t: t.value or 0.0) if good else max(trials, key=_score)
-    words = _trial_words(run, best, dense)
-    offer = prose("offer-good" if good else "offer-none-good", best=words)
-    speedy = prose("offer-none-fast", target=times(target))
-    if fast:
-        kept_share = wording.share(_score(max(fast, key=_score)) / dense)
-        speedy = prose("offer-fast", target=times(target), share=kept_share)
-    return prose("offer", split=lookups.split(run), good=offer, fast=speedy)
+def _speed_of(run: Run, form: Candidate, batch: int) -> tuple[float, tuple[float, float]] | None:
+    """A form's speed with its interval; the baseline has 1. None where nothing is decided."""
+    record = lookups.speed_up(run, form, batch)
+    if record is None:
+        return (1.0, (1.0, 1.0)) if form == lookups.baseline(run, batch) else None
+    if record.value is None or record.interval is None or run.table.disturbance(record):
+        return None
+    return record.value, record.interval
 
 
-def _score(trial: Record) -> float:
-    return number_of(trial, "score")
-
-
-def _trial_words(run: Run, trial: Record, dense: float) -> str:
-    speed = speed_text(trial.value or 0.0, trial.interval)
-    clear = speed.endswith(("faster", "slower"))
-    ran = f"and was {speed}" if clear else "without a clear difference in time"
-    text = f"{wording.share(_score(trial) / dense)} of the dense {score_name(run)}"
-    return f"{text} {ran} ({speed_interval(trial.interval)})"
-
-
-def _guarantee(run: Run) -> str:
-    """The guarantee about answers that differ from the dense model's.
-
-    A plan that was fixed beforehand has its bound, with the counts behind it.
-    """
-    bound = lookups.disagreement(run)
-    if bound is None or bound.value is None:
-        return ""
-    promise, delta = bound.labels.get("promise"), bound.labels.get("delta")
-    if isinstance(promise, str) and promise:
-        lead = "Guarantee" if bound.labels.get("kept") is True else "Not the guarantee that was set"
-        return f"{lead}: {promise}."
-    sure = per_cent(1 - delta) if isinstance(delta, float) else "unknown"
-    seen, most = bound.labels.get("disagreements"), upper_share(bound.value)
-    return f"Guarantee: {prose('bound', sure=sure, most=most, seen=seen, count=bound.count)}."
+def _goals(run: Run) -> str:
+    """Which of the goals that were declared are met."""
+    words = {"True": "met", "False": "not met"}
+    stated = [
+        f"{goal.get('name')}: {words.get(str(goal.get('met')), 'undecided')}"
+        for goal in run.goals
+        if goal.get("value") is not None
+    ]
+    return prose("goals-met", goals="; ".join(stated)) if stated else ""

@@ -1,0 +1,115 @@
+"""What is certified of the served form, in words that the page and the card share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparing.core.errors import DataError
+from sparing.core.record import Record
+from sparing.experiment.records import RecordTable
+from sparing.report.prose import Prose
+from sparing.slim.evidence.candidates import DENSE, Candidate
+
+ENGINES = {"eager": "PyTorch", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
+PRECISIONS = {"float32": "float32", "bfloat16": "bfloat16", "int8": "INT8"}
+# The fields of a form in the labels of a record, and their types.
+FIELDS = {
+    "arm": str,
+    "engine": str,
+    "precision": str,
+    "settings": str,
+    "threshold": float,
+    "cascade": bool,
+}
+prose = Prose("sparing.slim")
+
+
+@dataclass(frozen=True)
+class Promise:
+    """The served form and what is certified of it.
+
+    At most ``epsilon`` of its answers differ from the dense model's, with confidence 1 - ``delta``;
+    of ``count`` calibration answers ``changed`` do. ``reference`` says that it is the dense model
+    in float32, whose answers are the same.
+    """
+
+    form: Candidate
+    epsilon: float
+    delta: float
+    changed: int
+    count: int
+    reference: bool
+
+
+def promise_of(table: RecordTable) -> Promise | None:
+    """The promise of a run; None before it is certified."""
+    seen = table.find("disagreement")
+    if seen is None:
+        return None
+    return Promise(
+        form_of(seen),
+        _number(seen, "epsilon"),
+        _number(seen, "delta"),
+        int(_number(seen, "disagreements")),
+        seen.count,
+        seen.labels.get("reference") is True,
+    )
+
+
+def guarantee(promise: Promise) -> tuple[str, str]:
+    """What is certified, as a sentence without its stop, and the sentences on what it means."""
+    form = promise.form
+    values = {
+        "percent": f"{100 * (1 - promise.epsilon):.4g}",
+        "sure": f"{100 * (1 - promise.delta):.4g}",
+        "engine": engine_name(form),
+        "precision": precision_name(form),
+        "seen": promise.changed,
+        "count": promise.count,
+    }
+    if promise.reference:
+        return prose("reference", **values), prose("reference-meaning", **values)
+    key = "guarantee-dense" if form.model == DENSE else "guarantee"
+    return prose(key, **values), prose("meaning", **values)
+
+
+def form_of(record: Record) -> Candidate:
+    """The form that a record is about; ``DataError`` where its labels name none."""
+    values = [record.labels.get(name) for name in FIELDS]
+    for (name, kind), value in zip(FIELDS.items(), values, strict=True):
+        right = isinstance(value, int | float) if kind is float else isinstance(value, kind)
+        if not right:
+            raise DataError(f"record {record.name!r} names no form: its {name!r} is {value!r:.40}")
+    return Candidate(*values)  # type: ignore[arg-type]
+
+
+def engine_name(form: Candidate) -> str:
+    """The display name of its engine."""
+    return ENGINES.get(form.engine, form.engine)
+
+
+def precision_name(form: Candidate) -> str:
+    """The display name of its precision."""
+    return PRECISIONS.get(form.precision, form.precision)
+
+
+def form_name(form: Candidate) -> str:
+    """A form in a table: model, engine and precision, and its exits."""
+    parts = [f"{form.model}, {engine_name(form)} {precision_name(form)}"]
+    parts += [f"exits above {form.threshold:g}"] if form.threshold < 1 else []
+    return ", ".join(parts + (["then dense"] if form.cascade else []))
+
+
+def form_words(form: Candidate) -> str:
+    """A form in a sentence: model, engine, precision, and what its exits do."""
+    words = f"the {form.model} model in {engine_name(form)}, {precision_name(form)}"
+    if form.threshold < 1:
+        words += f"; an input exits when its largest class probability is above {form.threshold:g}"
+    return words + ("; the dense model answers the rest" if form.cascade else "")
+
+
+def _number(record: Record, name: str) -> float:
+    value = record.labels.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise DataError(f"record {record.name!r} has no number under {name!r}")
+    return float(value)
