@@ -101,7 +101,7 @@ def violations(source: str, name: str) -> list[str]:
         entry = there == home in REGISTRIES and inner[0] and not inner[0].startswith("_")
         if entry and root == their_root == "sparing" and inner[0] != "shared":
             sibling = rest[0] if rest else ""
-            if sibling and sibling != "shared" and not sibling.startswith("_"):
+            if sibling not in ("", "shared", inner[0]) and not sibling.startswith("_"):
                 complaints.append(f"entry {inner[0]} imports its sibling {sibling}")
     return complaints
 
