@@ -33,10 +33,7 @@ AFTER_PAD = ("roberta", "camembert", "mpnet", "longformer", "data2vec-text", "xm
 
 
 def task_of_texts(
-    texts: Parts,
-    model: str | Path | tuple[Any, Any],
-    *,
-    max_tokens: int | None = None,
+    texts: Parts, model: str | Path | tuple[Any, Any], *, max_tokens: int | None = None
 ) -> Task:
     """The parts as a task for a model; rows without a label have ``UNLABELLED``.
 
@@ -53,8 +50,8 @@ def task_of_texts(
     encoder = pretrained_encoder(tokenizer, limit)
     rows, notes = _labelled(texts, classes)
     splits, cut = encoded_splits(rows, encoder, "class", limit)
-    ids = [row for split in splits.values() for row in split.inputs]
-    require_vocabulary(ids, config, str(getattr(tokenizer, "name_or_path", "")))
+    ids = [row for part in splits.values() for row in part.inputs]
+    require_vocabulary(ids, config, tokenizer)
     return Task(
         Path(texts.train.source).name.partition(".")[0] or "texts",
         "tokens",
@@ -62,7 +59,7 @@ def task_of_texts(
         splits["validation"],
         splits["test"],
         labels=classes,
-        tokens=max(max(split.lengths, default=1) for split in splits.values()),
+        tokens=max(map(len, ids)),
         licence="your own",
         source=texts.train.source,
         metrics=METRICS,
@@ -98,7 +95,7 @@ def token_limit_of(config: Any, tokenizer: Any) -> int:
     return min(limits, default=DEFAULT_TOKENS)
 
 
-def require_vocabulary(ids: Sequence[Tensor], config: Any, name: str) -> None:
+def require_vocabulary(ids: Sequence[Tensor], config: Any, tokenizer: Any) -> None:
     """Raise ``UsageError`` for token numbers that the model does not have."""
     size = getattr(config, "vocab_size", None)
     if size is None:
@@ -106,8 +103,8 @@ def require_vocabulary(ids: Sequence[Tensor], config: Any, name: str) -> None:
     highest = int(torch.cat([*ids]).max())
     if highest >= size:
         raise UsageError(
-            f"the tokenizer {quoted(name)} is another model's: it makes token {highest:,}, and the "
-            f"model has {size:,} tokens"
+            f"the tokenizer {_name_of(tokenizer)} is another model's: it makes token {highest:,}, "
+            f"and the model has {size:,} tokens"
         )
 
 
@@ -128,11 +125,15 @@ def unknown_note(ids: Sequence[Tensor], tokenizer: Any) -> tuple[str, ...]:
     )
 
 
+def _name_of(tokenizer: Any) -> str:
+    return quoted(getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__, 200)
+
+
 def _opened(model: str | Path | tuple[Any, Any]) -> tuple[Any, Any]:
     """The configuration and the tokenizer of a model."""
     if isinstance(model, tuple):
         opened, tokenizer = model
-        require_fast(tokenizer, quoted(getattr(tokenizer, "name_or_path", "")))
+        require_fast(tokenizer, _name_of(tokenizer))
         return opened.config, tokenizer
     name = str(model)
     try:
