@@ -1,0 +1,78 @@
+"""``sparing agree A B --texts FILE``: do two classifiers give the same answers?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sparing.cli._endings import GOAL_MISSED, say
+from sparing.cli._shared import Json, emit, progress_bar, verb, words
+
+EXAMPLE = "sparing agree my-model fast.onnx --texts texts.txt --at-least 0.97"
+
+
+@verb
+def run(
+    first: Annotated[
+        str, typer.Argument(metavar="A", help="A classifier: a folder, .onnx, .xml or hub name.")
+    ],
+    second: Annotated[str, typer.Argument(metavar="B", help="Another one, compared with A.")],
+    texts: Annotated[
+        str, typer.Option(help="Your texts: .txt, .csv, .tsv, .jsonl, .parquet or a hub name.")
+    ],
+    reference: Annotated[
+        str, typer.Option(help="A third classifier, with which both are compared in pairs.")
+    ] = "",
+    at_least: Annotated[
+        float, typer.Option(help="The share of equal answers to show; exit code 3 below it.")
+    ] = 0.0,
+    columns: Annotated[str, typer.Option(help="The column of texts, or two by a comma.")] = "",
+    encoding: Annotated[str, typer.Option(help="The encoding of the texts.")] = "utf-8",
+    split: Annotated[str, typer.Option(help="The split of a data set.")] = "",
+    tokenizer: Annotated[
+        str, typer.Option(help="For classifiers without one; default: that of A, else of B.")
+    ] = "",
+    threshold: Annotated[
+        float, typer.Option(help="Several labels: the probability from which one is given.")
+    ] = 0.5,
+    batch: Annotated[int, typer.Option(help="Texts that are answered at a time.")] = 1,
+    timed: Annotated[int, typer.Option(help="Texts to time on; 0: do not time.")] = 200,
+    threads: Annotated[int, typer.Option(help="Threads that compute.")] = 1,
+    changed: Annotated[
+        Path | None, typer.Option(help="Write all changed texts here: .jsonl or .csv.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the JSON result here.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare the answers of two classifiers on your texts, without labels.
+
+    Reports agreement with its bound, changed answers, drift of logits and paired speed.
+    """
+    from sparing.agree.result import require_ending, write_changes
+    from sparing.agree.study import Options
+    from sparing.agree.study import run as compare
+    from sparing.core.writing import write_atomically
+    from sparing.tasks.texts import read_texts
+
+    options = Options(at_least, threshold, batch, timed, threads, tokenizer)
+    if changed is not None:
+        require_ending(changed)
+    rows = read_texts(texts, columns=words(columns) or None, encoding=encoding, split=split)
+    with progress_bar(quiet=as_json) as show:
+        result = compare(first, second, rows, options, reference=reference, on_progress=show)
+    if changed is not None:
+        write_changes(result, changed)
+    content = result.to_dict()
+    if output is not None:
+        write_atomically(output, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    if as_json:
+        emit(content)
+    else:
+        print(result)
+    for line in result.missed:
+        say(line)
+    if result.missed:
+        raise typer.Exit(GOAL_MISSED)
