@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -12,12 +13,19 @@ import pytest
 import torch
 from transformers import BertForSequenceClassification
 
+import sparing
 from sparing.agree.comparison import paired_difference
-from sparing.agree.study import Options, run
+from sparing.agree.options import Options
+from sparing.agree.study import run
 from sparing.core.errors import DataError, NotFinite, Unsupported, UsageError
+from sparing.export.folder import export_chain
+from sparing.export.int8 import quantise
+from sparing.layers.plan import narrowed
 from sparing.measure.calibration import upper_bound
 from sparing.tasks.shared.text import fast_tokenizer
 from sparing.tasks.texts import read_texts
+from sparing.transfer.adaptive import adapt
+from sparing.transfer.freezing import segments
 from tests.agree.models import NAMES, export, rows, save_model
 
 UNTIMED = Options(timed=0)
@@ -96,7 +104,7 @@ def test_an_onnx_file_of_others_is_compared_and_timed(dense, tmp_path):
     names = {record.name for record in result.records()}
     assert {"agreement", "changed_answers", "logit_drift", "agree_speed_up"} <= names
     assert "with the tokenizer" in str(result)
-    alone = run(str(file), str(file), read_texts(rows(40)), Options(timed=0, tokenizer=str(dense)))
+    alone = run(str(file), str(file), read_texts(rows(40)), UNTIMED, tokenizer=str(dense))
     assert "no configuration is beside" in " ".join(alone.notes)
     with pytest.raises(UsageError, match=r"neither .* comes with a tokenizer: give one"):
         run(str(file), str(file), read_texts(rows(40)), UNTIMED)
@@ -348,3 +356,45 @@ def test_the_paired_interval_holds_the_difference_as_often_as_it_says():
         low, high = paired_difference(first, second).interval
         missed += not low <= 0.04 <= high
     assert missed <= 15
+
+
+def test_objects_and_a_data_set_in_memory(dense):
+    opened = BertForSequenceClassification.from_pretrained(dense)
+    tokenizer = fast_tokenizer(str(dense))
+    with pytest.raises(UsageError, match=r"is in training mode: call .eval\(\)"):
+        sparing.agree(opened.train(), str(dense), rows(20))
+    result = sparing.agree(
+        opened.eval(), opened, {"text": rows(20)}, tokenizer=tokenizer, timed=0, columns="text"
+    )
+    assert result.agreement.changed == 0
+    assert result.options.timed == 0
+
+
+def test_models_and_chains_of_sparing(dense, tmp_path):
+    """An adaptive model with an early exit, its saved folder, and its exported chain."""
+    opened = BertForSequenceClassification.from_pretrained(dense).eval()
+    model = adapt(opened, exits=[1])
+    whole = narrowed(model.encoder.sizes, 1.0)
+    model.plan = dataclasses.replace(whole, exits=(1,), threshold=0.6)
+    folder = tmp_path / "slim"
+    model.save_pretrained(folder)
+    fast_tokenizer(str(dense)).save_pretrained(folder)
+    ids = torch.tensor([[2, 7, 8, 9, 3], [2, 7, 3, 0, 0]])
+    example = {"input_ids": ids, "attention_mask": (ids != 0).long()}
+    example["token_type_ids"] = torch.zeros_like(ids)
+    export_chain(segments(model), example, folder / "onnx", threshold=0.6, longest=32)
+    texts = read_texts(rows(40))
+    chain = run(str(folder), str(folder / "onnx"), texts, UNTIMED)
+    assert chain.engines == ("eager", "onnxruntime")
+    assert chain.agreement.changed == 0
+    assert chain.shift.largest < 1e-3
+    exits = run(str(dense), str(folder / "onnx"), texts, UNTIMED)
+    assert exits.agreement.changed > 0
+
+
+def test_an_int8_file_is_compared(dense, tmp_path):
+    file = export(dense, tmp_path / "onnx" / "model.onnx")
+    (small,) = quantise([file], tmp_path / "int8")
+    result = run(str(dense), str(small), read_texts(rows(60)), UNTIMED)
+    assert 0 < result.shift.relative < 1
+    assert result.shift.largest > 1e-3

@@ -22,6 +22,7 @@ from sparing.export.saving import tokenizer_of
 from sparing.foreign.pretrained import open_config
 from sparing.tasks.texts.task import class_names, token_limit_of
 from sparing.transfer.opening import open_model
+from sparing.transfer.unwrapping import require_transformers, tokenizer_in
 
 Array = NDArray[Any]
 Inputs = Mapping[str, Array]
@@ -73,15 +74,19 @@ class _Beside:
         }
 
 
-def open_classifier(name: str, *, threads: int = 1) -> Classifier:
-    """The classifier at a path or hub name; nothing in its files is executed.
+def open_classifier(model: Any, *, threads: int = 1) -> Classifier:
+    """The classifier at a path or hub name, or a model; nothing in its files is executed.
 
-    ``name`` is a folder of transformers or sparing, a folder with ``chain.json``, a .onnx file, a
-    .xml file of OpenVINO, or a hub name. Raises ``UsageError`` for anything else,
+    A path is a folder of transformers or sparing, a folder with ``chain.json``, a .onnx file or a
+    .xml file of OpenVINO. Raises ``UsageError`` for anything else,
     ``Unsupported`` for a model that does not classify texts, and ``CheckpointError`` for a damaged
     one.
     """
-    path = expanded(name)
+    if not isinstance(model, str | Path):
+        inner = require_transformers(model, "agree")
+        name = inner.name_or_path or type(inner).__name__
+        return _require_classes(_of_model(name, inner, tokenizer_in(model)))
+    name, path = str(model), expanded(model)
     if path.suffix.lower() == ".onnx":
         opened = _of_onnx(name, path, threads)
     elif path.suffix.lower() == ".xml":
@@ -89,9 +94,13 @@ def open_classifier(name: str, *, threads: int = 1) -> Classifier:
     elif (path / DESCRIPTION).is_file():
         opened = _of_chain(name, path, open_chain(path, thread_count=threads))
     else:
-        opened = _of_model(name)
+        opened = _of_model(name, open_model(name), tokenizer_of(name))
+    return _require_classes(opened)
+
+
+def _require_classes(opened: Classifier) -> Classifier:
     if opened.labels is not None and len(opened.labels) == 1 and not opened.several:
-        raise Unsupported(f"{name} answers with a number; agreement is of classes")
+        raise Unsupported(f"{opened.name} answers with a number; agreement is of classes")
     return opened
 
 
@@ -125,19 +134,20 @@ def _of_chain(name: str, folder: Path, chain: Chain) -> Classifier:
     return Classifier(name, chain.back_end, run, takes, **facts)
 
 
-def _of_model(name: str) -> Classifier:
-    """A folder of transformers or sparing, or a hub name, in PyTorch."""
-    model: Any = open_model(name)
+def _of_model(name: str, model: Any, tokenizer: Any) -> Classifier:
+    """A model of transformers or sparing, in PyTorch."""
     kind = type(model).__name__
     other = next((words for end, words in OTHER_HEADS.items() if kind.endswith(end)), "")
     if model.main_input_name != "input_ids":
         raise Unsupported(f"{name} reads {model.main_input_name}; agreement is of text classifiers")
     if other or kind.endswith(QUESTIONS):
         raise Unsupported(f"{name} is {other or 'for questions'} ({kind}), not a text classifier")
+    if model.training:
+        raise UsageError(f"{name} is in training mode: call .eval() on it first")
     takes = tuple(inspect.signature(model.forward).parameters)
 
     def run(inputs: Inputs) -> Array:
-        given = {key: torch.from_numpy(value) for key, value in inputs.items()}
+        given = {key: torch.from_numpy(value).to(model.device) for key, value in inputs.items()}
         with torch.inference_mode():
             output = model(**given)
         if getattr(output, "logits", None) is None or output.logits.ndim != 2:
@@ -145,7 +155,7 @@ def _of_model(name: str) -> Classifier:
         logits: Array = output.logits.float().cpu().numpy()
         return logits
 
-    facts = _Beside(model.config, tokenizer_of(name)).facts
+    facts = _Beside(model.config, tokenizer).facts
     limits = [limit for limit in (token_limit(model), facts["limit"]) if limit is not None]
     return Classifier(name, "eager", run, takes, **{**facts, "limit": min(limits, default=None)})
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sparing.agree.comparison import Agreement, Change, PairedDifference
+from sparing.agree.comparison import Agreement, Change, PairedDifference, counts_of
+from sparing.agree.options import Options
 from sparing.core.errors import UsageError, quoted
 from sparing.core.record import Labels, Record
 from sparing.core.rounding import rounded_down
@@ -49,8 +50,8 @@ class Reference:
 class Result:
     """How far two classifiers agree; prints as a few lines.
 
-    ``counts`` are the changed answers by their pair, ``changes`` the texts, the surest first.
-    ``shift`` is the drift of the logits from A to B.
+    ``changes`` are the texts with another answer, the ones of which A was surest first. ``shift``
+    is the drift of the logits from A to B.
     """
 
     a: str
@@ -60,13 +61,15 @@ class Result:
     agreement: Agreement
     shift: LogitShift
     changes: tuple[Change, ...] = field(repr=False)
-    counts: tuple[tuple[str, str, int], ...]
     speed: Speed | None
     reference: Reference | None
-    at_least: float
-    batch: int
-    threads: int
+    options: Options
     notes: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> list[tuple[str, str, int]]:
+        """How often each answer became each other one, the most frequent first."""
+        return counts_of(self.changes)
 
     @property
     def required(self) -> dict[str, Agreement]:
@@ -82,17 +85,25 @@ class Result:
     @property
     def missed(self) -> list[str]:
         """A line for each agreement that is not shown to be high enough; none if all are."""
-        return [
-            f"the agreement of {names} is shown to be at least {_down(one.least)} with 95 % "
-            f"confidence ({one.share:.2%} on {one.texts:,} texts), and {self.at_least:.2%} is "
-            "required" + (": more texts narrow the bound" if one.share > self.at_least else "")
-            for names, one in self.required.items()
-            if one.least < self.at_least
-        ]
+        needed, lines = self.options.at_least, []
+        for names, one in self.required.items():
+            if one.least < needed:
+                more = ": more texts narrow the bound" if one.share > needed else ""
+                lines.append(
+                    f"the agreement of {names} is shown to be at least {_down(one.least)} with 95 "
+                    f"% confidence ({one.share:.2%} on {one.texts:,} texts), and {needed:.2%} is "
+                    f"required{more}"
+                )
+        return lines
 
     def records(self) -> list[Record]:
         """The results as records, with the machine and the code."""
-        names: Labels = {"a": self.a, "b": self.b, "source": self.source, "batch": self.batch}
+        names: Labels = {
+            "a": self.a,
+            "b": self.b,
+            "source": self.source,
+            "batch": self.options.batch,
+        }
         shift, count = self.shift, self.agreement.texts
         records = [
             *_records("both", self.agreement, names),
@@ -126,7 +137,7 @@ class Result:
             return []
         records = []
         for tokenizer, ratio in ((False, self.speed.model), (True, self.speed.with_tokenizer)):
-            labels: Labels = {**names, "tokenizer": tokenizer, "threads": self.threads}
+            labels: Labels = {**names, "tokenizer": tokenizer, "threads": self.options.threads}
             records.append(
                 _of("agree_speed_up", ratio.value, "ratio", labels, ratio.inputs, ratio.interval)
             )
@@ -171,7 +182,11 @@ class Result:
     def _speed_lines(self) -> list[str]:
         if self.speed is None:
             return []
-        way = "one text at a time" if self.batch == 1 else f"{self.batch} texts at a time"
+        way = (
+            "one text at a time"
+            if self.options.batch == 1
+            else f"{self.options.batch} texts at a time"
+        )
         model, whole = self.speed.model, self.speed.with_tokenizer
         lines = [
             f"Speed: B is {_times(model)} as fast as A, {way}; {_times(whole)} with the tokenizer."
@@ -279,7 +294,7 @@ def _records(role: str, agreement: Agreement, names: Labels) -> list[Record]:
 
 def _of(
     name: str,
-    value: float,
+    value: int | float,
     unit: str,
     labels: Labels,
     count: int,

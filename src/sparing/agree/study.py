@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,11 @@ from sparing.agree.classifier import Classifier, open_classifier
 from sparing.agree.comparison import (
     agreement_of,
     changes_of,
-    counts_of,
     paired_difference,
     same_answers,
     shift_of,
 )
+from sparing.agree.options import Options
 from sparing.agree.result import Reference, Result, Speed
 from sparing.core.errors import DataError, UsageError
 from sparing.core.progress import Progress
@@ -26,82 +27,83 @@ from sparing.experiment.inputs.task import drawn_order
 from sparing.measure.calibration import examples_needed
 from sparing.measure.inputs import speed_up, time_inputs
 from sparing.tasks.shared.text import fast_tokenizer
-from sparing.tasks.texts import Texts
+from sparing.tasks.texts import Texts, read_texts
 
 A, B, DENSE = "A", "B", "reference"
 ROUNDS = 3
 Same = NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class Options:
-    """How two classifiers are compared.
+def agree(
+    a: Any,
+    b: Any,
+    texts: Any,
+    *,
+    reference: Any = "",
+    tokenizer: Any = None,
+    columns: str | Sequence[str] | None = None,
+    at_least: float = 0.0,
+    threshold: float = 0.5,
+    batch: int = 1,
+    timed: int = 200,
+    threads: int = 1,
+) -> Result:
+    """Compare the answers of two classifiers on your texts, without labels.
 
-    ``at_least`` is the share of equal answers that is required (0: none). ``threshold`` is the
-    probability from which a label is given, by a classifier of several labels. ``batch`` texts are
-    answered at a time. ``timed`` texts, sampled evenly, are timed (0: none). ``threads`` compute.
-    ``tokenizer`` is for classifiers that come without one.
+    ``a``, ``b`` and ``reference`` are folders, .onnx or .xml files, hub names or models;
+    ``reference`` is a third one, with which both are compared in pairs. ``texts`` is a file of
+    texts, a data set, a list, a mapping or a data frame, and ``columns`` names its texts.
+    ``tokenizer`` is for classifiers without one. ``at_least`` is the share of equal answers to show
+    with 95 % confidence. ``threshold`` is for several labels. ``batch`` texts are answered at a
+    time, ``timed`` texts are timed (0: none) with ``threads`` threads. Raises ``UsageError`` for
+    models that do not fit each other.
+
+        print(sparing.agree("my-model", "fast.onnx", "texts.txt"))
     """
-
-    at_least: float = 0.0
-    threshold: float = 0.5
-    batch: int = 1
-    timed: int = 200
-    threads: int = 1
-    tokenizer: str = ""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.at_least < 1:
-            raise UsageError(f"at_least must be from 0 to below 1, got {self.at_least:g}")
-        if not 0 < self.threshold < 1:
-            raise UsageError(f"threshold must be between 0 and 1, got {self.threshold:g}")
-        for name, least in (("batch", 1), ("timed", 0), ("threads", 1)):
-            if getattr(self, name) < least:
-                raise UsageError(f"{name} must be at least {least}, got {getattr(self, name)}")
+    options = Options(at_least, threshold, batch, timed, threads)
+    rows = read_texts(texts, columns=columns)
+    return run(a, b, rows, options, reference=reference, tokenizer=tokenizer)
 
 
 def run(
-    first: str,
-    second: str,
+    first: Any,
+    second: Any,
     texts: Texts,
     options: Options | None = None,
     *,
-    reference: str = "",
+    reference: Any = "",
+    tokenizer: Any = None,
     on_progress: Progress = lambda fraction, text: None,
 ) -> Result:
     """Compare the answers of two classifiers, A and B, on the distinct ones of these texts.
 
-    With a ``reference`` both are compared with it too, in pairs. Raises ``DataError`` for fewer
+    With a ``reference`` both are compared with it too, in pairs. ``tokenizer`` (an object, a folder
+    or a hub name) is for classifiers without one. Raises ``DataError`` for fewer
     texts than ``at_least`` needs, before anything is opened, and the errors of ``open_classifier``,
     ``with_labels`` and ``logits_of``.
     """
     options = options or Options()
     _require_enough(texts, options.at_least)
-    rows = [index + 1 for index in texts.distinct]
-    distinct = texts.subset(texts.distinct)
-    names = {A: first, B: second, **({DENSE: reference} if reference else {})}
-    opened = _opened(names, options, on_progress)
-    classifiers = _completed(opened, options)
-    notes = _notes(opened)
-    answers, encoders, more = _answered(classifiers, distinct, options, on_progress)
+    rows, distinct = [index + 1 for index in texts.distinct], texts.subset(texts.distinct)
+    models = {A: first, B: second, **({DENSE: reference} if reference else {})}
+    opened = _opened(models, options, on_progress)
+    classifiers = _completed(opened, tokenizer, options)
+    answers, encoders, notes = _answered(classifiers, distinct, options, on_progress)
     changes = changes_of(distinct, rows, answers[A], answers[B])
     speed = _speed(classifiers, encoders, len(distinct), options, on_progress)
     on_progress(1.0, "done")
     return Result(
-        a=first,
-        b=second,
-        engines=(classifiers[A].engine, classifiers[B].engine),
-        source=texts.source,
-        agreement=agreement_of(same_answers(answers[A], answers[B])),
-        shift=shift_of(answers[A], answers[B]),
-        changes=tuple(changes),
-        counts=tuple(counts_of(changes)),
-        speed=speed,
-        reference=_reference(reference, answers),
-        at_least=options.at_least,
-        batch=options.batch,
-        threads=options.threads,
-        notes=(*texts.notes, *notes, *more),
+        classifiers[A].name,
+        classifiers[B].name,
+        (classifiers[A].engine, classifiers[B].engine),
+        texts.source,
+        agreement_of(same_answers(answers[A], answers[B])),
+        shift_of(answers[A], answers[B]),
+        tuple(changes),
+        speed,
+        _reference(classifiers, answers),
+        options,
+        (*texts.notes, *_notes(opened), *notes),
     )
 
 
@@ -113,22 +115,25 @@ def _require_enough(texts: Texts, at_least: float) -> None:
 
 
 def _opened(
-    names: Mapping[str, str], options: Options, on_progress: Progress
+    models: Mapping[str, Any], options: Options, on_progress: Progress
 ) -> dict[str, Classifier]:
     opened = {}
-    for number, (role, name) in enumerate(names.items()):
-        on_progress(0.02 * number, f"opening {name}")
-        opened[role] = open_classifier(name, threads=options.threads)
+    for number, (role, model) in enumerate(models.items()):
+        on_progress(0.02 * number, f"opening {role}")
+        opened[role] = open_classifier(model, threads=options.threads)
         require_batch(opened[role], options.batch)
     return opened
 
 
-def _completed(classifiers: Mapping[str, Classifier], options: Options) -> dict[str, Classifier]:
+def _completed(
+    classifiers: Mapping[str, Classifier], tokenizer: Any, options: Options
+) -> dict[str, Classifier]:
     """Every classifier with a tokenizer and its kind of answer, from the others where it has none.
 
     Raises ``UsageError`` where none has a tokenizer, and where some give one class, some several.
     """
-    other: Any = fast_tokenizer(options.tokenizer) if options.tokenizer else None
+    named = isinstance(tokenizer, str | Path)
+    other = fast_tokenizer(str(tokenizer)) if named and str(tokenizer) else tokenizer or None
     for classifier in classifiers.values():
         other = other or classifier.tokenizer
     listed = " nor ".join(classifier.name for classifier in classifiers.values())
@@ -187,12 +192,14 @@ def _notes(classifiers: Mapping[str, Classifier]) -> list[str]:
     return notes
 
 
-def _reference(name: str, answers: Mapping[str, Answers]) -> Reference | None:
-    if not name:
+def _reference(
+    classifiers: Mapping[str, Classifier], answers: Mapping[str, Answers]
+) -> Reference | None:
+    if DENSE not in classifiers:
         return None
     same = {role: same_answers(answers[DENSE], answers[role]) for role in (A, B)}
     return Reference(
-        name,
+        classifiers[DENSE].name,
         agreement_of(same[A]),
         agreement_of(same[B]),
         paired_difference(same[A], same[B]),
