@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
+from sparing.export.dense import TextEncoder
 from sparing.export.onnx import export_onnx
-from sparing.export.rivals import TextEncoder
 from sparing.tasks.shared.text import fast_tokenizer
 from tests.tasks.tokenizers import save_tokenizer
 

@@ -25,9 +25,9 @@ class Options:
 
     def __post_init__(self) -> None:
         if not 0 <= self.at_least < 1:
-            raise UsageError(f"at_least must be from 0 to below 1, got {self.at_least:g}")
+            raise UsageError(f"at_least must be from 0 to below 1; got {self.at_least:g}")
         if not 0 < self.threshold < 1:
-            raise UsageError(f"threshold must be between 0 and 1, got {self.threshold:g}")
+            raise UsageError(f"threshold must be between 0 and 1; got {self.threshold:g}")
         for name, least in (("batch", 1), ("timed", 0), ("threads", 1)):
             if getattr(self, name) < least:
-                raise UsageError(f"{name} must be at least {least}, got {getattr(self, name)}")
+                raise UsageError(f"{name} must be at least {least}; got {getattr(self, name)}")

@@ -36,9 +36,9 @@ def run(
     output: Annotated[Path | None, typer.Option(help="Write the JSON result here.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare the answers of two classifiers on your texts, without labels.
+    """Compare the answers of two classifiers on your texts.
 
-    Reports agreement with its bound, changed answers, drift of logits and paired speed.
+    Reports agreement with its bound, changed answers, drift and paired speed; needs no labels.
     """
     from sparing.agree.options import Options
     from sparing.agree.result import require_ending

@@ -150,7 +150,7 @@ class _Named:
 def _named(columns: str | Sequence[str] | None, label: str | None) -> _Named:
     names = (columns,) if isinstance(columns, str) else tuple(columns or ())
     if len(names) > 2 or len(set(names)) < len(names):
-        raise UsageError(f"columns are one name or two, got {listed(names)}")
+        raise UsageError(f"columns are one name or two; got {listed(names)}")
     return _Named(names, label)
 
 
