@@ -53,7 +53,7 @@ def test_a_model_agrees_with_itself(dense):
     assert result.agreement.least == pytest.approx(0.05 ** (1 / 60))
     assert result.shift.largest == 0
     assert result.changes == ()
-    assert "the same answer as A on 60 of 60 texts (100.00%)" in str(result)
+    assert "the same answer as A on 60 of 60 texts (100.00 %)" in str(result)
     assert "at least 95.12 % of texts like these" in str(result)
 
 
@@ -156,6 +156,10 @@ def test_files_that_sparing_did_not_write(dense, tmp_path):
     assert named.agreement.changed == 0
     fixed = foreign(tmp_path / "c" / "model.onnx", dense, shape=[1, 32])
     assert run(str(file), str(fixed), read_texts(rows(30)), UNTIMED).agreement.changed == 0
+    four = foreign(tmp_path / "e" / "model.onnx", dense, shape=[4, 32])
+    by_four = run(str(file), str(four), read_texts(rows(30)), Options(timed=8, batch=4))
+    assert by_four.agreement.changed == 0
+    assert by_four.speed.model.inputs == 2
     with pytest.raises(UsageError, match="answers 1 texts at a time: give --batch 1"):
         run(str(file), str(fixed), read_texts(rows(30)), Options(timed=0, batch=4))
     strange = foreign(tmp_path / "d" / "model.onnx", dense, names=("input_ids", "positions"))

@@ -50,7 +50,7 @@ def test_a_missed_goal_has_its_exit_code_and_says_why(command, models, texts):
     ended = command("agree", *models, *more)
     assert ended.code == 3
     assert "is shown to be at least" in ended.error
-    assert "and 97.00% is required" in ended.error
+    assert "and 97 % is required" in ended.error
     same = command("agree", models[0], models[0], *more)
     assert same.code == 0
     both = command("agree", *models, *more, "--reference", models[0])
@@ -81,3 +81,19 @@ def test_the_error_names_the_option_for_columns(command, models, tmp_path):
     path.write_text("one,two,three\na b,c d,e f\ng,h i,j k\n")
     ended = command("agree", *models, "--texts", path)
     assert "--columns=NAME,NAME" in ended.error
+
+
+@pytest.mark.parametrize("path", ["~nouser/x", "./none", "none.onnx"])
+def test_a_model_that_is_not_there_is_named(command, models, texts, path):
+    for pair in ((path, models[0]), (models[0], path)):
+        ended = command("agree", *pair, "--texts", texts)
+        assert ended.code == 2
+        assert path[:7] in ended.error
+
+
+def test_the_result_is_printed_before_files_are_written(command, models, texts, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    output = tmp_path / "file" / "result.json"
+    ended = command("agree", *models, "--texts", texts, "--timed", 0, "--output", output)
+    assert ended.code in (1, 2)
+    assert "B gives the same answer as A" in ended.out

@@ -34,7 +34,6 @@ VERBS = [
     ("prune", "BERT", "--task", "digits", "--heads", "0.5", "--output-dir", "BAD"),
     ("measure", "BAD"),
     ("measure", "BERT", "--against", "BAD"),
-    ("agree", "BAD", "BERT", "--texts", "OTHER"),
     ("agree", "BERT", "BERT", "--texts", "BAD"),
     ("agree", "BERT", "BERT", "--texts", "OTHER", "--changed", "BAD"),
     ("advise", "BAD", "--tokens", "16"),

@@ -134,7 +134,9 @@ def logits_of(
     rows, classifier, texts = [], encoder.classifier, encoder.texts
     with pinned(threads):
         for start in range(0, len(encoded), batch):
-            made = classifier.run(encoder.batch(encoded[start : start + batch]))
+            part = [*encoded[start : start + batch]]
+            missing = batch - len(part) if classifier.batch is not None else 0
+            made = classifier.run(encoder.batch([*part, *part[-1:] * missing]))[: len(part)]
             bad = np.flatnonzero(~np.isfinite(made).all(1))
             if len(bad):
                 index = start + int(bad[0])

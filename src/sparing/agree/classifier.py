@@ -130,8 +130,7 @@ def _of_chain(name: str, folder: Path, chain: Chain) -> Classifier:
         logits: Array = chain(inputs)[0]
         return logits
 
-    takes = ("input_ids", "attention_mask", "token_type_ids")
-    return Classifier(name, chain.back_end, run, takes, **facts)
+    return Classifier(name, chain.back_end, run, chain.takes, **facts)
 
 
 def _of_model(name: str, model: Any, tokenizer: Any) -> Classifier:

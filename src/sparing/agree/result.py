@@ -89,10 +89,10 @@ class Result:
         for names, one in self.required.items():
             if one.least < needed:
                 more = ": more texts narrow the bound" if one.share > needed else ""
+                seen = f"{100 * one.share:.2f} % on {one.texts:,} texts"
                 lines.append(
                     f"the agreement of {names} is shown to be at least {_down(one.least)} with 95 "
-                    f"% confidence ({one.share:.2%} on {one.texts:,} texts), and {needed:.2%} is "
-                    f"required{more}"
+                    f"% confidence ({seen}), and {100 * needed:g} % is required{more}"
                 )
         return lines
 
@@ -171,8 +171,8 @@ class Result:
             "",
             *_agreement_lines("B", "A", self.agreement),
             "This is agreement on texts like these, not correctness.",
-            f"Drift: B's logits move by {self.shift.relative:.2%} of the spread of A's (root mean "
-            f"square), at most by {self.shift.largest:.3g}.",
+            f"Drift: B's logits move by {100 * self.shift.relative:.2f} % of the spread of A's "
+            f"(root mean square), at most by {self.shift.largest:.3g}.",
             *self._speed_lines(),
             *self._reference_lines(),
             *self._change_lines(),
@@ -266,7 +266,7 @@ def _agreement_lines(name: str, other: str, agreement: Agreement) -> list[str]:
     same = agreement.texts - agreement.changed
     return [
         f"{name} gives the same answer as {other} on {same:,} of {agreement.texts:,} texts "
-        f"({agreement.share:.2%}).",
+        f"({100 * agreement.share:.2f} %).",
         f"With 95 % confidence at least {_down(agreement.least)} of texts like these get the same "
         "answer.",
     ]

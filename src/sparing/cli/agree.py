@@ -56,19 +56,20 @@ def run(
 
 
 def _finish(result: Result, changed: Path | None, output: Path | None, as_json: bool) -> None:
-    """Write the files, print the result, and exit with 3 below the required agreement."""
+    """Print the result, write the files, and exit with 3 below the required agreement."""
     from sparing.agree.result import write_changes
     from sparing.core.writing import write_atomically
 
-    if changed is not None:
-        write_changes(result, changed)
     content = result.to_dict()
-    if output is not None:
-        write_atomically(output, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     if as_json:
         emit(content)
     else:
         print(result)
+    # after the result is printed: a full disk must not cost it
+    if changed is not None:
+        write_changes(result, changed)
+    if output is not None:
+        write_atomically(output, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     for line in result.missed:
         say(line)
     if result.missed:
