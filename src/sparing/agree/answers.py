@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ class Answers:
     several: bool
     threshold: float = 0.5
 
-    @property
+    @cached_property
     def probabilities(self) -> NDArray[np.float64]:
         """Each label's probability (texts, classes)."""
         if self.several:
@@ -44,7 +45,7 @@ class Answers:
         shares: NDArray[np.float64] = powers / powers.sum(1, keepdims=True)
         return shares
 
-    @property
+    @cached_property
     def chosen(self) -> NDArray[np.bool_]:
         """Whether each label belongs to the answer (texts, classes)."""
         if self.several:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -114,11 +115,13 @@ def _of_onnx(name: str, path: Path, threads: int) -> Classifier:
 
 
 def _openvino(name: str, path: Path, threads: int) -> Chain:
-    if "openvino" not in get_args(BackEnd):
-        raise Unsupported(f"{name}: this version of sparing does not open OpenVINO files")
     if not path.is_file():
         raise UsageError(f"there is no file {name}")
-    return Chain([path], thread_count=threads)
+    if "openvino" not in get_args(BackEnd):
+        raise Unsupported(f"{name}: this version of sparing does not open OpenVINO files")
+    engine = importlib.import_module("sparing.export.openvino")
+    precision: dict[str, Any] = {"precision": engine.held_precision(path)}
+    return Chain([path], thread_count=threads, **precision)
 
 
 def _of_chain(name: str, folder: Path, chain: Chain) -> Classifier:

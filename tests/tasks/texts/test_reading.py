@@ -203,6 +203,9 @@ def test_what_is_no_file_is_refused(tmp_path):
         ([], DataError, "holds no texts"),
         ({}, DataError, "has no columns"),
         ({"text": ["a"], "label": []}, DataError, "different lengths"),
+        ({"text": "abc"}, UsageError, "the column 'text' is no list, but 'abc'"),
+        ({"text": 3}, UsageError, "the column 'text' is no list, but 3"),
+        ({"text": [3, 4], "n": [1, 2]}, DataError, "say which hold the texts"),
     ],
 )
 def test_an_object_of_another_kind_is_refused(value, error, said):

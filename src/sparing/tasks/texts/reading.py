@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -230,11 +230,18 @@ def _frame_of(source: Any, split: str) -> Frame:
         values = {str(name): source[name].tolist() for name in source.columns}
         return object_frame("the data frame", {n: _without_nan(v) for n, v in values.items()})
     if isinstance(source, Mapping):
-        return object_frame("the mapping", {str(n): list(v) for n, v in source.items()})
+        return object_frame("the mapping", {str(n): _listed(n, v) for n, v in source.items()})
     kind = type(source).__name__
     raise UsageError(
         f"texts are a file, a data set, a list, a mapping or a data frame; got a {kind}"
     )
+
+
+def _listed(name: object, values: Any) -> list[Any]:
+    """A column's values; raises ``UsageError`` for a single value."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise UsageError(f"the column {quoted(name)} is no list, but {quoted(values)}")
+    return list(values)
 
 
 def _list_frame(rows: Sequence[Any]) -> Frame:
