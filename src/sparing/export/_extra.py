@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import logging
 import sys
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -27,12 +28,15 @@ def require(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UsageError(
-            f"{package} is not installed ({error}): "
-            f"pip install '.[{EXTRAS.get(package, 'onnx')}]' in a clone of sparing"
-        ) from error
+        raise UsageError(f"{package} is not installed ({error}): {install([package])}") from error
     finally:
         root.removeHandler(guard)
+
+
+def install(packages: Sequence[str]) -> str:
+    """The command that installs packages, as a hint for an error."""
+    extras = sorted({EXTRAS.get(package, "onnx") for package in packages})
+    return f"pip install '.[{','.join(extras)}]' in a clone of sparing"
 
 
 def missing_packages(*names: str) -> list[str]:

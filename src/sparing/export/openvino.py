@@ -24,6 +24,10 @@ Precision = Literal["float32", "bfloat16", "int8"]
 FloatPrecision = Literal["float32", "bfloat16"]
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "int8")
 HINTS = {"float32": "f32", "bfloat16": "bf16"}
+INSTEAD = {
+    "bfloat16": "use precision 'float32' or 'int8'",
+    "int8": "use rest 'float32', which rounds otherwise: compare its answers again",
+}
 ENDING, WEIGHTS = ".xml", ".bin"
 
 
@@ -52,14 +56,13 @@ def has_bfloat16() -> bool:
     )
 
 
-def require_bfloat16() -> None:
-    """Raise ``Unsupported`` where bfloat16 would be emulated, which is slower than float32."""
-    if not has_bfloat16():
-        sets = ", ".join(instruction_sets()) or "no vector instructions"
-        raise Unsupported(
-            f"this processor does not multiply in bfloat16 (it has {sets}), so it would be "
-            "emulated slowly: use precision 'float32' or 'int8'"
-        )
+def emulated() -> str:
+    """That bfloat16 would be emulated here, and the instruction sets that show it."""
+    sets = ", ".join(instruction_sets()) or "no vector instructions"
+    return (
+        f"this processor does not multiply in bfloat16 (it has {sets}), so it would be emulated "
+        "slowly"
+    )
 
 
 def float_precision(precision: Precision, rest: FloatPrecision | None) -> FloatPrecision:
@@ -76,8 +79,8 @@ def float_precision(precision: Precision, rest: FloatPrecision | None) -> FloatP
     if rest is None:
         return "bfloat16" if has_bfloat16() else "float32"
     require_choice("a chain", "rest", rest, HINTS)
-    if rest == "bfloat16":
-        require_bfloat16()
+    if rest == "bfloat16" and not has_bfloat16():
+        raise Unsupported(f"{emulated()}: {INSTEAD[precision]}")
     return rest
 
 

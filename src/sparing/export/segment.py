@@ -39,10 +39,12 @@ class ModuleSegment:
         self.gives_hidden = True  # seen only when it runs
         self.sizes: Sizes = {}
         self.device = next((held.device for held in module.parameters()), torch.device("cpu"))
+        kinds = (held.dtype for held in module.parameters() if held.is_floating_point())
+        self.dtype = next(kinds, torch.float32)
 
     def to_input(self, value: Tensor) -> Tensor:
-        """An input on the module's device."""
-        return value.to(self.device)
+        """An input on the module's device; fractions in its precision."""
+        return value.to(self.device, self.dtype if value.is_floating_point() else value.dtype)
 
     def rows(self, chosen: NDArray[np.int64]) -> Tensor:
         """An index for rows of this back end's values."""
