@@ -172,7 +172,8 @@ def save(model: Any, path: Path) -> None:
     try:
         require("openvino").save_model(model, os.fspath(path), compress_to_fp16=False)
     except RuntimeError as error:
-        raise OSError(0, f"cannot be written: {reason_of(error)}", os.fspath(path)) from error
+        reason = f"{reason_of(error)}; is the disk full?"
+        raise OSError(0, f"it cannot be written: {reason}", os.fspath(path)) from error
     for file in (path, path.with_suffix(WEIGHTS)):
         sync(file)
 
