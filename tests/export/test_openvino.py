@@ -24,11 +24,11 @@ from transformers import (
 
 from sparing.core.errors import CheckpointError, Unsupported, UsageError
 from sparing.export import _extra, openvino
+from sparing.export.dense import dense_segment
 from sparing.export.drift import measure_drift
 from sparing.export.engine import Chain
 from sparing.export.folder import describe_chain, export_chain, open_chain
 from sparing.export.openvino import convert, has_bfloat16
-from sparing.export.rivals import dense_segment
 from sparing.export.static_int8 import quantise_static
 from tests.export.conftest import THRESHOLD
 from tests.export.segments import (

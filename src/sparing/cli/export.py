@@ -104,7 +104,7 @@ class _Source:
 def _opened(name: str, texts: Path | None, *, calibrated: bool) -> _Source:
     """The model and its inputs: texts to calibrate INT8 on, and others to compare answers on."""
     from sparing.advise.model import open_subject
-    from sparing.export.rivals import dense_segment
+    from sparing.export.dense import dense_segment
     from sparing.export.saving import tokenizer_of
     from sparing.transfer.opening import open_model
 
@@ -205,9 +205,9 @@ def _export(
     source: _Source, engine: str, precision: str, folder: Path, show: Callable[[float, str], None]
 ) -> dict[str, Any]:
     from sparing.core.scratch import scratch_inside
+    from sparing.export.dense import dense_segment
     from sparing.export.drift import measure_drift
     from sparing.export.forms import Forms
-    from sparing.export.rivals import dense_segment
     from sparing.export.saving import save_beside, writing_folder
 
     subject = source.subject

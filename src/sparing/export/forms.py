@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from sparing.core.errors import Unsupported
 from sparing.core.processor import multiplies_bfloat16
 from sparing.export._extra import install, missing_packages
+from sparing.export.dense import compiled_segment
 from sparing.export.engine import BackEnd, Chain
 from sparing.export.folder import describe_chain, export_chain
 from sparing.export.int8 import Int8Settings, quantise, quantise_module
@@ -25,7 +26,6 @@ from sparing.export.openvino import (
     float_precision,
     has_bfloat16,
 )
-from sparing.export.rivals import compiled_segment
 from sparing.export.static_int8 import quantise_static
 
 PACKAGES: dict[BackEnd, tuple[str, ...]] = {
