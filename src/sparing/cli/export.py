@@ -21,10 +21,7 @@ if TYPE_CHECKING:
     from sparing.export.forms import Form
     from sparing.export.openvino import FloatPrecision
 
-EXAMPLE = (
-    "sparing export models/sst2 --to openvino --precision bfloat16 --texts reviews.txt "
-    "--output-dir models/sst2-openvino"
-)
+EXAMPLE = "sparing export models/digits --to openvino --output-dir models/digits-openvino"
 ENGINES = {"onnx": "onnxruntime", "openvino": "openvino"}
 PRECISIONS = ("float32", "bfloat16", "int8")
 FEWEST, MOST_CALIBRATED, MOST_COMPARED = 20, 300, 200
