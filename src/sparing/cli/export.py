@@ -224,19 +224,24 @@ def _export(
         drift = measure_drift(dense, chain, source.compared, _answers(subject))
         with writing_folder(folder) as part:
             paths = forms.write(form, part)
-            sizes = sum(file.stat().st_size for file in part.iterdir())
+            size = sum(file.stat().st_size for file in part.iterdir())
             save_beside(source.name, part)
             _write_card(source, form, chain.rest or "float32", drift, part)
-            names = [path.name for path in paths]
     show(1.0, f"saved in {folder}")
+    rest = chain.rest if precision == "int8" else None
+    facts = _facts(source, folder, drift, size, [path.name for path in paths])
+    return {**facts, "engine": engine, "precision": precision, "rest": rest}
+
+
+def _facts(
+    source: _Source, folder: Path, drift: Drift, size: int, segments: Sequence[str]
+) -> dict[str, Any]:
+    """What ``--json`` prints of any form; sizes are in bytes."""
     return {
         "model": source.name,
         "folder": str(folder),
-        "engine": engine,
-        "precision": precision,
-        "rest": chain.rest if precision == "int8" else None,
-        "segments": names,
-        "bytes": sizes,
+        "segments": list(segments),
+        "bytes": size,
         "dense_bytes": sum(held.nbytes for held in source.model.parameters()),
         "inputs": list(source.names),
         "compared": source.words,
