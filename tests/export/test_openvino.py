@@ -28,7 +28,7 @@ from sparing.export.dense import dense_segment
 from sparing.export.drift import measure_drift
 from sparing.export.engine import Chain
 from sparing.export.folder import describe_chain, export_chain, open_chain
-from sparing.export.openvino import convert, has_bfloat16
+from sparing.export.openvino import convert, has_bfloat16, held_precision
 from sparing.export.static_int8 import quantise_static
 from tests.export.conftest import THRESHOLD
 from tests.export.segments import (
@@ -173,6 +173,12 @@ def test_int8_agrees_on_a_trained_model(trained, tmp_path):
         assert 1e-4 < drift.mean < 0.2, rest
         assert drift.changed <= 8, rest
 
+    assert [held_precision(path) for path in (*files, *paths)] == ["float32", "int8"]
+    with pytest.raises(UsageError, match="holds int8, and precision is 'float32'"):
+        Chain(paths)
+    with pytest.raises(UsageError, match="holds float32, and precision is 'int8'"):
+        Chain(files, precision="int8")
+
 
 def _weights(path):
     return path.with_suffix(".bin").stat().st_size
@@ -209,7 +215,7 @@ def test_emulated_bfloat16_is_refused(emulating, openvino_chain, tmp_path):
         Chain(files, precision="bfloat16")
     with pytest.raises(Unsupported, match="emulated slowly: use rest 'float32'"):
         Chain(files, precision="int8", rest="bfloat16")
-    assert Chain(files, precision="int8").rest == "float32"
+    assert openvino.float_precision("int8", None) == "float32"
     shutil.copytree(openvino_chain, tmp_path / "new")
     description = json.loads((tmp_path / "new" / "chain.json").read_text())
     text = json.dumps({**description, "precision": "bfloat16"})

@@ -102,9 +102,13 @@ class Chain:
     def _opened(self, segment: nn.Module | Path) -> Segment:
         if isinstance(segment, nn.Module):
             return ModuleSegment(segment)
-        if self.rest is not None:
-            return OpenVinoSegment(segment, self.thread_count, self.rest)
-        return OnnxSegment(segment, self.thread_count)
+        if self.rest is None:
+            return OnnxSegment(segment, self.thread_count)
+        opened = OpenVinoSegment(segment, self.thread_count, self.rest)
+        if opened.quantised != (self.precision == "int8"):
+            holds = "int8" if opened.quantised else "float32"
+            raise UsageError(f"{segment} holds {holds}, and precision is {self.precision!r}")
+        return opened
 
     def __len__(self) -> int:
         return len(self._segments)

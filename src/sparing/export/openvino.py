@@ -37,10 +37,11 @@ class Compiled:
 
     ``vocabularies`` are the rows of the embedding table that an input indexes, ``tokens`` the most
     tokens that have a position; None where the graph shows no limit. OpenVINO answers with the
-    embedding 0 beyond them, where ONNX Runtime fails.
+    embedding 0 beyond them, where ONNX Runtime fails. ``quantised`` says whether the file is INT8.
     """
 
     model: Any
+    quantised: bool
     vocabularies: Mapping[str, int]
     tokens: int | None
 
@@ -100,11 +101,12 @@ def open_compiled(path: Path, thread_count: int, floats: FloatPrecision) -> Comp
         "CACHE_DIR": "",
     }
     vocabularies, tokens = _limits(model)
+    quantised = _is_quantised(model)
     try:
         compiled = _core().compile_model(model, "CPU", settings)
     except RuntimeError as error:
         raise UsageError(f"{path} cannot be run: {reason_of(error)}") from error
-    return Compiled(compiled, vocabularies, tokens)
+    return Compiled(compiled, quantised, vocabularies, tokens)
 
 
 def read(path: Path) -> Any:
@@ -122,6 +124,11 @@ def read(path: Path) -> Any:
         return _core().read_model(os.fspath(path), os.fspath(weights))
     except RuntimeError as error:
         raise UsageError(f"{path} cannot be run: {reason_of(error)}") from error
+
+
+def held_precision(path: Path) -> Precision:
+    """The precision to open a file with: "int8" where activations are quantised, else "float32"."""
+    return "int8" if _is_quantised(read(path)) else "float32"
 
 
 def reason_of(error: Exception) -> str:
@@ -221,6 +228,10 @@ def _next_values(session: Any, values: Mapping[str, Tensor]) -> dict[str, Tensor
     (hidden,) = session.run(["next_hidden"], feed)
     mask = {name: value for name, value in values.items() if name == "attention_mask"}
     return {"hidden": torch.from_numpy(hidden), **mask}
+
+
+def _is_quantised(model: Any) -> bool:
+    return any(node.get_type_name() == "FakeQuantize" for node in model.get_ops())
 
 
 def _limits(model: Any) -> tuple[dict[str, int], int | None]:
