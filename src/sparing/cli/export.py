@@ -44,9 +44,9 @@ def run(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a dense model for ONNX Runtime or OpenVINO, and compare its answers.
+    """Write a dense model for ONNX Runtime or OpenVINO.
 
-    The folder holds the model, its tokenizer, and a README.md with the lines that open it
+    Its answers are compared with those of the dense model in PyTorch. The folder holds the model, its tokenizer, and a README.md with the lines that open it
     without sparing. Models of slim are exported already.
     """
     from sparing.export.saving import require_new
@@ -132,7 +132,7 @@ def _opened(name: str, texts: Path | None, *, calibrated: bool) -> _Source:
 
 
 def _require_dense(name: str, model: Any) -> None:
-    """Raise ``Unsupported`` for models whose one exported output would not be their answer."""
+    """Raise ``Unsupported`` for models with an answer that one exported output does not hold."""
     if model.config.model_type.startswith("sparing"):
         raise Unsupported(f"{name} is a model of slim: its folder has the exported forms already")
     if type(model).__name__.endswith("ForQuestionAnswering"):
@@ -153,7 +153,7 @@ def _distinct_rows(texts: Path, fewest: int) -> Rows:
 
 
 def _input_names(model: Any, tokenizer: Any) -> tuple[str, ...]:
-    """The inputs of the exported file: token types only where the model tells two apart."""
+    """The inputs of the exported file: token types only where the model has several."""
     names = ["input_ids", "attention_mask"]
     kinds = getattr(model.config.get_text_config(), "type_vocab_size", 0) or 0
     listed = tokenizer is None or "token_type_ids" in tokenizer.model_input_names

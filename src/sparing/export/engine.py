@@ -46,9 +46,9 @@ class Chain:
     unless one is returned. The others go on as a smaller batch, cut to the longest of them. At a
     threshold of 1 no input exits early.
 
-    ``segments`` are modules (back end "eager": in inference mode, on their own device), paths of
-    ``export_onnx`` (back end "onnxruntime": on the CPU) or ``.xml`` paths of
-    ``export.openvino.convert`` (back end "openvino": on the CPU). ``thread_count`` threads compute.
+    ``segments`` are modules or files. Modules run in inference mode on their own device (back end
+    "eager"). Files run on the CPU: those of ``export_onnx`` (back end "onnxruntime"), or ``.xml``
+    files of ``export.openvino.convert`` (back end "openvino"). ``thread_count`` threads compute.
     ``longest`` is the most tokens that the model takes.
 
     ``precision`` is that of products with weights. OpenVINO computes float32 files in "float32" or
@@ -57,8 +57,8 @@ class Chain:
     precision of their own, which the argument only names.
 
     Raises ``UsageError`` for no segments, several kinds at once, modules in training, or a
-    threshold outside [0, 1], and ``Unsupported`` for a precision that the engine or the processor
-    does not have.
+    threshold outside [0, 1]. Raises ``Unsupported`` for a precision that the engine or the
+    processor does not have.
     """
 
     def __init__(

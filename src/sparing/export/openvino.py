@@ -265,7 +265,7 @@ def _tables(model: Any) -> list[Any]:
 
 
 def _most_tokens(model: Any, indices: Any, rows: int) -> int | None:
-    """The most tokens whose positions are all in a table of ``rows``.
+    """The most tokens with positions in a table of ``rows``.
 
     The positions of two lengths are computed by that part of the graph. Some models start at the
     number after the pad token's, and count tokens that are none, so two tokens are tried.
