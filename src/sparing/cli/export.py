@@ -46,8 +46,9 @@ def run(
 ) -> None:
     """Write a dense model for ONNX Runtime or OpenVINO.
 
-    Its answers are compared with those of the dense model in PyTorch. The folder holds the model, its tokenizer, and a README.md with the lines that open it
-    without sparing. Models of slim are exported already.
+    Its answers are compared with those of the dense model in PyTorch. The folder holds the
+    model, its tokenizer, and a README.md with the lines that open it without sparing. Models
+    of slim are exported already.
     """
     from sparing.export.saving import require_new
 
