@@ -18,6 +18,8 @@ from torch.nn import functional as F
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
+    MPNetConfig,
+    MPNetForSequenceClassification,
     RobertaConfig,
     RobertaForSequenceClassification,
 )
@@ -276,6 +278,19 @@ def test_positions_after_the_pad_token_are_counted(tmp_path):
     long = {name: torch.full((1, 11), 2 if name == "input_ids" else 1) for name in inputs}
     with pytest.raises(UsageError, match="11 tokens, and positions for 10"):
         chain(long)
+
+
+def test_distances_that_are_grouped_have_no_longest_length(tmp_path):
+    """MPNet's table of distances is small, and its positions allow more."""
+    model = bert(MPNetForSequenceClassification, MPNetConfig, positions=60)
+    inputs = texts(2, 8)
+    inputs["input_ids"].clamp_(min=2)
+    paths = export_chain([dense_segment(model)], inputs, tmp_path / "onnx")
+    chain = Chain(convert(paths, tmp_path / "openvino", inputs))
+    full = {name: torch.full((1, 58), 2 if name == "input_ids" else 1) for name in inputs}
+    with torch.no_grad():
+        expected = model(**full).logits
+    torch.testing.assert_close(chain(full)[0], expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

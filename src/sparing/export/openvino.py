@@ -265,24 +265,27 @@ def _tables(model: Any) -> list[Any]:
 
 
 def _most_tokens(model: Any, indices: Any, rows: int) -> int | None:
-    """The most tokens with positions in a table of ``rows``.
+    """The most tokens with positions in a table of ``rows``; None where any number has some.
 
-    The positions of two lengths are computed by that part of the graph. Some models start at the
-    number after the pad token's, and count tokens that are none, so two tokens are tried.
+    That part of the graph is computed for two lengths, and for the length that then should be too
+    long: positions may be clipped, or grow ever more slowly. Some models start after the number of
+    the pad token, and pass over tokens that are pads, so two tokens are tried.
     """
     parameters = [given.get_node() for given in model.inputs]
     if any(len(given.get_partial_shape()) != 2 for given in model.inputs):
         return None
     ov = require("openvino")
     part = _core().compile_model(ov.Model([indices], parameters), "CPU", {"CACHE_DIR": ""})
-    ends = []
-    for tokens in (2, 3):
-        inputs = {
-            given.get_any_name(): np.stack([np.zeros(tokens), np.ones(tokens)]).astype(
-                given.get_element_type().to_dtype()
-            )
-            for given in part.inputs
-        }
-        ends.append(int(part(inputs)[0].max()))
-    step = ends[1] - ends[0]
-    return None if step < 1 else 2 + (rows - 1 - ends[0]) // step
+
+    def positions(tokens: int) -> Any:
+        rows_of_tokens = np.stack([np.zeros(tokens), np.ones(tokens)])
+        types = {made.get_any_name(): made.get_element_type().to_dtype() for made in part.inputs}
+        return part({name: rows_of_tokens.astype(kind) for name, kind in types.items()})[0]
+
+    first, second = (int(positions(tokens).max()) for tokens in (2, 3))
+    if second <= first:
+        return None
+    most = 2 + (rows - 1 - first) // (second - first)
+    beyond = positions(most + 1)
+    is_limit = int(beyond.max()) >= rows or beyond.shape[-1] <= most
+    return most if is_limit else None
