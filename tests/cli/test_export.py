@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -217,6 +220,29 @@ def test_a_full_disk_leaves_nothing(command, dense, tmp_path, monkeypatch):
     assert "is the disk full?" in ended.err
     assert len(ended.err.splitlines()) <= 4
     assert not list(tmp_path.iterdir())
+
+
+KILLED = """
+import os, signal, sys
+from sparing.cli import main
+from sparing.export import forms
+describe_chain = forms.describe_chain
+def killed(*args, **options):
+    describe_chain(*args, **options)
+    os.kill(os.getpid(), signal.SIGKILL)
+forms.describe_chain = killed
+main()
+"""
+
+
+def test_a_killed_export_leaves_no_folder_and_can_be_repeated(command, dense, tmp_path):
+    words = ["export", str(dense), "--output-dir", str(tmp_path / "new")]
+    ended = subprocess.run([sys.executable, "-c", KILLED, *words], capture_output=True, timeout=300)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
+    assert not (tmp_path / "new").exists()
+    assert list(tmp_path.iterdir())  # what the killed process left is removed by the next one
+    assert command(*words).code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
 
 
 def test_a_folder_with_files_is_refused(command, dense, tmp_path):
