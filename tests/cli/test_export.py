@@ -172,7 +172,7 @@ def test_impossible_forms_are_refused_before_the_model_is_opened(command, given,
 def test_models_without_one_answer_are_refused(command, tmp_path):
     saved(tmp_path / "spans", BertForQuestionAnswering)
     ended = command("export", tmp_path / "spans", "--output-dir", tmp_path / "new")
-    assert (ended.code, "the end of a span" in ended.err) == (2, True)
+    assert (ended.code, "a start and an end" in ended.err) == (2, True)
     config = GPT2Config(vocab_size=9, n_positions=8, n_embd=8, n_layer=1, n_head=2)
     GPT2LMHeadModel(config).save_pretrained(tmp_path / "decoder")
     ended = command("export", tmp_path / "decoder", "--output-dir", tmp_path / "new")
