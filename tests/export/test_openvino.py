@@ -133,8 +133,8 @@ def test_threads_at_once_get_their_own_answers(both):
     rows = [one(texts(40, pairs=True), number) for number in range(40)]
     expected = [chain(row)[0] for row in rows]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda row: chain(row)[0], rows * 3))
-    for number, logits in enumerate(found):
+        answers = list(pool.map(lambda row: chain(row)[0], rows * 3))
+    for number, logits in enumerate(answers):
         torch.testing.assert_close(logits, expected[number % 40])
 
 
@@ -143,9 +143,9 @@ def test_inputs_are_not_written_to_and_answers_stay(both):
     arrays = {name: value.numpy() for name, value in inputs.items()}
     before = {name: value.copy() for name, value in arrays.items()}
     first = chain(arrays)[0]
-    kept = first.copy()
+    earlier = first.copy()
     chain(texts(5, 12, seed=9, pairs=True))
-    np.testing.assert_array_equal(first, kept)
+    np.testing.assert_array_equal(first, earlier)
     for name, value in arrays.items():
         np.testing.assert_array_equal(value, before[name])
 
