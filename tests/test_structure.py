@@ -49,6 +49,8 @@ HEAVY = {
     "onnx": 6,
     "onnxruntime": 6,
     "onnxscript": 6,
+    "openvino": 6,
+    "nncf": 6,
     "matplotlib": 8,
     "jinja2": 8,
     "typer": 11,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import jaxtyping
 import pytest
 
-from sparing.export.folder import export_chain
+from sparing.export.folder import describe_chain, export_chain
+from sparing.export.openvino import convert
 from tests.export.segments import TOKENS, text_segments, texts
 
 THRESHOLD = 0.8
@@ -24,4 +25,13 @@ def text_chain(tmp_path_factory):
     """The folder of an exported chain of two text segments (whose annotations have no shapes)."""
     folder = tmp_path_factory.mktemp("texts") / "with" / "parents"
     export_chain(text_segments(), texts(2, 8), folder, threshold=THRESHOLD, longest=TOKENS)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def openvino_chain(text_chain, tmp_path_factory):
+    """The folder of the same chain for OpenVINO."""
+    folder = tmp_path_factory.mktemp("openvino")
+    paths = convert(sorted(text_chain.glob("*.onnx")), folder, texts(2, 8))
+    describe_chain(folder, paths, threshold=THRESHOLD, longest=TOKENS)
     return folder

@@ -1,4 +1,4 @@
-"""A chain answers what its segments answer, in both back ends; the gone cost nothing."""
+"""A chain answers what its segments answer, in every back end; the gone cost nothing."""
 
 from __future__ import annotations
 
@@ -39,12 +39,14 @@ def expected(segments, inputs, threshold):
     return torch.stack(answers).detach(), torch.tensor(places)
 
 
-@pytest.fixture(params=["eager", "onnxruntime"])
-def chain(request, text_chain):
-    """The same chain in both back ends."""
+@pytest.fixture(params=["eager", "onnxruntime", "openvino"])
+def chain(request, text_chain, openvino_chain):
+    """The same chain in every back end."""
     if request.param == "eager":
         return Chain(text_segments(), THRESHOLD, longest=TOKENS)
-    return open_chain(text_chain)
+    opened = open_chain(text_chain if request.param == "onnxruntime" else openvino_chain)
+    assert opened.back_end == request.param
+    return opened
 
 
 def test_mixed_batches_answer_as_single_inputs_do(chain):

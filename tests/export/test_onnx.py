@@ -176,16 +176,35 @@ def test_a_chain_comes_back_as_it_was_written(text_chain):
     assert chain.back_end == "onnxruntime"
 
 
+def described(**parts):
+    """A description, valid but for ``parts``, of a folder without files."""
+    plain = {"version": 1, "engine": "onnxruntime", "precision": "float32", "rest": None}
+    return json.dumps({**plain, "segments": ["no.onnx"], "threshold": 1, "longest": None, **parts})
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "damaged"),
-        ('{"version": 1}', "damaged"),
-        (json.dumps({"version": 9, "segments": [], "threshold": 1, "longest": None}), "version 9"),
-        (
-            json.dumps({"version": 1, "segments": ["no.onnx"], "threshold": 1, "longest": None}),
-            "no exported segment",
-        ),
+        ("{", "cannot be read"),
+        ('{"version": 1}', "is damaged"),
+        (described(version=9, segments=[]), "version 9"),
+        (described(segments=["no.onnx"]), "no exported segment"),
+        (described(segments="no.onnx"), "is damaged"),
+        (described(segments=[7]), "is damaged.*no file of the folder"),
+        (described(segments=["../no.onnx"]), "is damaged.*no file of the folder"),
+        (described(segments=["/etc/no.onnx"]), "is damaged.*no file of the folder"),
+        (described(segments=["."]), "is damaged"),
+        (described(segments=["no\0.onnx"]), "is damaged.*no file of the folder"),
+        (described(segments=["no.py"]), "is damaged.*is no file of 'onnxruntime'"),
+        (described(segments=["no.xml"]), "is damaged.*is no file of 'onnxruntime'"),
+        (described(engine="os"), "is damaged.*is no file of 'os'"),
+        (described(engine=["openvino"]), "is damaged"),
+        (described(precision="int4"), "precision is 'int4', not one of float32"),
+        (described(precision=None), "precision is None"),
+        (described(rest="bfloat16"), "rest is for OpenVINO"),
+        (described(engine="openvino", segments=["no.xml"], rest={}), "rest is for precision"),
+        (described(threshold="high"), "is damaged"),
+        (described(longest=0), "is damaged.*longest is 0"),
     ],
 )
 def test_damaged_folders_are_refused(tmp_path, content, message):

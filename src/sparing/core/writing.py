@@ -37,9 +37,14 @@ def replacing(path: Path) -> Iterator[Path]:
         mode = _make(fresh)
         yield fresh
         fresh.chmod(mode)
-        with fresh.open("rb") as file:
-            os.fsync(file.fileno())
+        sync(fresh)
         fresh.replace(path)
+
+
+def sync(path: Path) -> None:
+    """Return when a file's content is on disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

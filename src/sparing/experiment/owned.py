@@ -42,7 +42,7 @@ TRAINING = (
         "*-[0-9]*.json",
     ),
 )
-EXPORTED = ("*.onnx", "*.onnx.data", "*.onnx_data", "chain.json")
+EXPORTED = ("*.onnx", "*.onnx.data", "*.onnx_data", "*.xml", "*.bin", "chain.json")
 FOLDERS = {
     "models": (*MODEL, *TRAINING, *EXPORTED),
     "model": (*MODEL, *EXPORTED),

@@ -1,4 +1,4 @@
-"""One loop for a chain of segments, in PyTorch or ONNX Runtime: confident inputs exit early.
+"""One loop for a chain of segments, in any engine: confident inputs exit early.
 
 Every compared engine runs in this loop, the dense model as a chain of one segment. So a difference
 in time is due to the models and not to the loops.
@@ -6,7 +6,6 @@ in time is due to the models and not to the loops.
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -19,14 +18,19 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sparing.core.errors import UsageError
-from sparing.export.inputs import Sizes, checked, explained, length_of
-from sparing.export.onnx import open_session
+from sparing.core.errors import Unsupported, UsageError, require_choice
+from sparing.export.inputs import checked, length_of
+from sparing.export.openvino import (
+    ENDING,
+    PRECISIONS,
+    FloatPrecision,
+    Precision,
+    float_precision,
+)
+from sparing.export.segment import ModuleSegment, OnnxSegment, OpenVinoSegment, Segment
 from sparing.measure.machine import threads
 
-BackEnd = Literal["eager", "onnxruntime"]
-Result = tuple[Any, NDArray[Any], NDArray[Any] | None]
-"""Hidden states, logits, and a learned confidence."""
+BackEnd = Literal["eager", "onnxruntime", "openvino"]
 # Below this a softmax of one row is faster in plain Python than in NumPy.
 FEW_CLASSES = 16
 
@@ -42,10 +46,19 @@ class Chain:
     unless one is returned. The others go on as a smaller batch, cut to the longest of them. At a
     threshold of 1 no input exits early.
 
-    ``segments`` are modules (back end "eager": in inference mode, on their own device) or paths of
-    ``export_onnx`` (back end "onnxruntime": on the CPU). ``thread_count`` threads compute.
-    ``longest`` is the most tokens that the model takes. Raises ``UsageError`` for no segments, both
-    kinds at once, modules in training, or a threshold outside [0, 1].
+    ``segments`` are modules or files. Modules run in inference mode on their own device (back end
+    "eager"). Files run on the CPU: those of ``export_onnx`` (back end "onnxruntime"), or ``.xml``
+    files of ``export.openvino.convert`` (back end "openvino"). ``thread_count`` threads compute.
+    ``longest`` is the most tokens that the model takes.
+
+    ``precision`` is that of products with weights. OpenVINO computes float32 files in "float32" or
+    "bfloat16"; "int8" is for files of ``export.static_int8``, with everything else in ``rest``
+    (default: bfloat16 where the processor has it, else float32). Modules and ONNX files have a
+    precision of their own, which the argument only names.
+
+    Raises ``UsageError`` for no segments, several kinds at once, modules in training, or a
+    threshold outside [0, 1]. Raises ``Unsupported`` for a precision that the engine or the
+    processor does not have.
     """
 
     def __init__(
@@ -55,28 +68,47 @@ class Chain:
         *,
         thread_count: int = 1,
         longest: int | None = None,
+        precision: Precision = "float32",
+        rest: FloatPrecision | None = None,
     ) -> None:
         if not segments:
             raise UsageError("a chain needs at least one segment")
         if thread_count < 1:
             raise UsageError(f"thread_count must be at least 1; got {thread_count}")
-        modules = [segment for segment in segments if isinstance(segment, nn.Module)]
-        if modules and len(modules) < len(segments):
-            raise UsageError("a chain holds modules or exported files, not both")
+        kinds = {back_end_of(segment) for segment in segments}
+        if len(kinds) > 1:
+            raise UsageError("a chain holds modules or exported files of one engine, not both")
+        self.back_end: BackEnd = kinds.pop()
         self.thread_count, self.longest = thread_count, longest
-        self.back_end: BackEnd = "eager" if modules else "onnxruntime"
-        self._segments: Sequence[_ModuleSegment | _OnnxSegment] = (
-            [_ModuleSegment(module) for module in modules]
-            if modules
-            else [
-                _OnnxSegment(segment, thread_count)
-                for segment in segments
-                if isinstance(segment, Path)
-            ]
-        )
+        self.precision, self.rest = precision, self._rest(precision, rest)
+        self._segments = [self._opened(segment) for segment in segments]
         if not all(segment.gives_hidden for segment in self._segments[:-1]):
             raise UsageError("only the last segment of a chain may give logits alone")
         self.threshold = threshold
+
+    def _rest(self, precision: Precision, rest: FloatPrecision | None) -> FloatPrecision | None:
+        """The precision of what is not in INT8; None in engines that do not choose it."""
+        if self.back_end == "openvino":
+            return float_precision(precision, rest)
+        require_choice("a chain", "precision", precision, PRECISIONS)
+        if rest is not None:
+            raise UsageError(f"rest is for OpenVINO files; got {rest!r} in {self.back_end}")
+        if self.back_end == "onnxruntime" and precision == "bfloat16":
+            raise Unsupported(
+                "ONNX Runtime has no products in bfloat16 on a CPU: export to OpenVINO instead"
+            )
+        return None
+
+    def _opened(self, segment: nn.Module | Path) -> Segment:
+        if isinstance(segment, nn.Module):
+            return ModuleSegment(segment)
+        if self.rest is None:
+            return OnnxSegment(segment, self.thread_count)
+        opened = OpenVinoSegment(segment, self.thread_count, self.rest)
+        if opened.quantised != (self.precision == "int8"):
+            holds = "int8" if opened.quantised else "float32"
+            raise UsageError(f"{segment} holds {holds}, and precision is {self.precision!r}")
+        return opened
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -127,7 +159,7 @@ class Chain:
 
     def _pinned(self) -> Any:
         """PyTorch's threads are the process's; sessions have their own."""
-        if self.back_end == "onnxruntime" or torch.get_num_threads() == self.thread_count:
+        if self.back_end != "eager" or torch.get_num_threads() == self.thread_count:
             return nullcontext()
         return threads(self.thread_count)
 
@@ -179,82 +211,15 @@ class Chain:
         return torch.from_numpy(answers), torch.from_numpy(places)
 
 
-class _ModuleSegment:
-    """A segment that is a PyTorch module."""
-
-    def __init__(self, module: nn.Module) -> None:
-        if module.training:
-            raise UsageError("a chain needs modules in evaluation mode: call .eval() on them first")
-        self.module = module
-        written: Any = getattr(
-            module, "_orig_mod", module
-        )  # the module inside torch.compile's wrapper
-        parameters = inspect.signature(written.forward).parameters.values()
-        self.takes = [parameter.name for parameter in parameters]
-        self.needs = [
-            parameter.name for parameter in parameters if parameter.default is parameter.empty
-        ]
-        self.gives_hidden = True  # seen only when it runs
-        self.sizes: Sizes = {}
-        self.device = next((held.device for held in module.parameters()), torch.device("cpu"))
-
-    def to_input(self, value: Tensor) -> Tensor:
-        """An input on the module's device."""
-        return value.to(self.device)
-
-    def rows(self, chosen: NDArray[np.int64]) -> Tensor:
-        """An index for rows of this back end's values."""
-        return torch.from_numpy(chosen).to(self.device)
-
-    def run(self, values: dict[str, Any]) -> Result:
-        """Hidden states, for the next segment, logits, and the confidence if it is learned."""
-        given = {name: values[name] for name in self.takes if name in values}
-        try:
-            result = self.module(**given)
-        except (IndexError, ValueError, RuntimeError) as error:
-            raise explained(error, given) from error
-        hidden, logits, *sure = (None, result) if isinstance(result, Tensor) else result
-        # in float32, as numpy has no bfloat16, and a threshold means the same in every precision
-        return hidden, logits.float().cpu().numpy(), sure[0].float().cpu().numpy() if sure else None
-
-
-class _OnnxSegment:
-    """A segment that is an ONNX Runtime session."""
-
-    def __init__(self, path: Path, thread_count: int) -> None:
-        self.session = open_session(path, thread_count)
-        self.takes = [given.name for given in self.session.get_inputs()]
-        self.sizes: Sizes = {
-            given.name: [size if isinstance(size, int) else None for size in given.shape]
-            for given in self.session.get_inputs()
-        }
-        self.needs = self.takes
-        self.outputs = [made.name for made in self.session.get_outputs()]
-        self.gives_hidden = "next_hidden" in self.outputs
-
-    def to_input(self, value: Tensor) -> NDArray[Any]:
-        """An input as an array."""
-        value = value.float() if value.is_floating_point() else value
-        array: NDArray[Any] = value.cpu().numpy()
-        return array
-
-    def rows(self, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
-        """An index for rows of this back end's values."""
-        return chosen
-
-    def run(self, values: dict[str, Any]) -> Result:
-        """Hidden states, for the next segment, logits, and the confidence if it is learned."""
-        given = {name: values[name] for name in self.takes}
-        try:
-            made = self.session.run(self.outputs, given)
-        except Exception as error:  # onnxruntime's own errors share no public base class
-            raise explained(error, given) from error
-        outputs = dict(zip(self.outputs, made, strict=True))
-        return outputs.get("next_hidden"), outputs["logits"], outputs.get("confidence")
+def back_end_of(segment: nn.Module | Path) -> BackEnd:
+    """The engine that runs a segment: by its kind, and a file's by its ending."""
+    if isinstance(segment, nn.Module):
+        return "eager"
+    return "openvino" if segment.suffix == ENDING else "onnxruntime"
 
 
 def _chosen(
-    segment: _ModuleSegment | _OnnxSegment,
+    segment: Segment,
     values: dict[str, Any],
     keep: NDArray[np.bool_] | None,
     stay: NDArray[np.int64],

@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sparing.core.errors import CheckpointError, UsageError
+from sparing.core.errors import CheckpointError, Unsupported, UsageError, quoted
 from sparing.core.reading import read_object
 from sparing.core.writing import write_atomically
-from sparing.export.engine import Chain
+from sparing.export.engine import Chain, back_end_of
 from sparing.export.onnx import TOLERANCE, export_onnx
+from sparing.export.openvino import FloatPrecision, Precision
 
 VERSION = 1
 DESCRIPTION = "chain.json"
@@ -53,17 +54,28 @@ def export_chain(
 
 
 def describe_chain(
-    folder: Path, segments: Sequence[Path], *, threshold: float, longest: int | None = None
+    folder: Path,
+    segments: Sequence[Path],
+    *,
+    threshold: float,
+    longest: int | None = None,
+    precision: Precision = "float32",
+    rest: FloatPrecision | None = None,
 ) -> None:
     """Write ``chain.json`` beside segments that are already in ``folder``.
 
-    They may be quantised, for example. Raises ``UsageError`` for segments that are not there.
+    ``precision`` and ``rest`` are those that ``Chain`` opens the segments with. ``rest`` is for
+    INT8 files of OpenVINO: None leaves the choice to the processor that opens them. Raises
+    ``UsageError`` for segments that are not there.
     """
     for path in segments:
         if path.parent.resolve() != folder.resolve() or not path.is_file():
             raise UsageError(f"{path} is not in {folder}")
     content: dict[str, Any] = {
         "version": VERSION,
+        "engine": back_end_of(segments[0]),
+        "precision": precision,
+        "rest": rest,
         "segments": [path.name for path in segments],
         "threshold": threshold,
         "longest": longest,
@@ -72,25 +84,51 @@ def describe_chain(
 
 
 def open_chain(folder: Path, *, thread_count: int = 1) -> Chain:
-    """A chain written by ``export_chain``, in ONNX Runtime.
+    """A chain of ``export_chain`` or ``describe_chain``, in its engine and precision.
 
-    Raises ``CheckpointError`` when the folder holds none, or one that is newer or damaged.
+    Raises ``CheckpointError`` when the folder holds none, or one that is newer or damaged, and
+    ``Unsupported`` for bfloat16 on a processor that would emulate it.
     """
     path = folder / DESCRIPTION
     if not path.is_file():
         raise CheckpointError(f"{folder} holds no exported chain: there is no {DESCRIPTION}")
+    content = read_object(path, CheckpointError)
     try:
-        content = read_object(path, CheckpointError)
         version = int(content["version"])
-        segments = [folder / str(name) for name in content["segments"]]
+        if version > VERSION:
+            raise CheckpointError(f"{path} is of version {version}; this sparing reads {VERSION}")
+        segments = _segments(folder, content)
         threshold, longest = float(content["threshold"]), content["longest"]
         if longest is not None and (type(longest) is not int or longest < 1):
-            raise ValueError(f"longest is {longest!r}")
+            raise ValueError(f"longest is {quoted(longest)}")
+        precision, rest = content["precision"], content["rest"]
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path} is damaged: {error!r}") from error
-    if version > VERSION:
-        raise CheckpointError(f"{path} is of version {version}; this sparing reads {VERSION}")
     try:
-        return Chain(segments, threshold, thread_count=thread_count, longest=longest)
+        return Chain(
+            segments,
+            threshold,
+            thread_count=thread_count,
+            longest=longest,
+            precision=precision,
+            rest=rest,
+        )
+    except Unsupported as error:
+        raise Unsupported(f"{path}: {error}") from error
     except UsageError as error:
         raise CheckpointError(f"{folder}: {error}") from error
+
+
+def _segments(folder: Path, content: Mapping[str, Any]) -> list[Path]:
+    """The paths of the segments; ``ValueError`` unless all are names of one engine's files."""
+    names = content["segments"]
+    if not isinstance(names, list):
+        raise ValueError(f"segments are {quoted(names)}")
+    for name in names:
+        if not isinstance(name, str) or name != Path(name).name or "\0" in name:
+            raise ValueError(f"a segment is named {quoted(name)}, which is no file of the folder")
+    segments = [folder / name for name in names]
+    for path in segments:
+        if path.suffix not in (".onnx", ".xml") or back_end_of(path) != content["engine"]:
+            raise ValueError(f"{quoted(path.name)} is no file of {quoted(content['engine'])}")
+    return segments

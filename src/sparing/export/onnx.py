@@ -238,7 +238,7 @@ def _digest(array: NDArray[Any]) -> str:
     return f"{content.shape}{content.dtype}{hashlib.sha256(content.tobytes()).hexdigest()}"
 
 
-def _trials(example: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+def trials(example: dict[str, Tensor]) -> list[dict[str, Tensor]]:
     """The example, one short input, and three of which the last ends in pads."""
     tokens = min((value.shape[1] for value in example.values() if value.ndim in (2, 3)), default=0)
     if not tokens:
@@ -252,7 +252,7 @@ def _trials(example: dict[str, Tensor]) -> list[dict[str, Tensor]]:
 def _compare(segment: nn.Module, path: Path, example: dict[str, Tensor], tolerance: float) -> None:
     session = open_session(path)
     takes = {given.name for given in session.get_inputs()}
-    for trial in _trials(example):
+    for trial in trials(example):
         with torch.no_grad():
             expected = segment(**trial)
         expected = (expected,) if isinstance(expected, Tensor) else expected
@@ -264,10 +264,10 @@ def _compare(segment: nn.Module, path: Path, example: dict[str, Tensor], toleran
             reason = str(error).splitlines()[0]
             raise Unsupported(f"exported, the segment fails at {shape}: {reason}") from error
         for ours, theirs in zip(outputs, expected, strict=True):
-            _refuse_difference(ours, theirs.numpy(), trial, shape, tolerance)
+            refuse_difference(ours, theirs.numpy(), trial, shape, tolerance)
 
 
-def _refuse_difference(
+def refuse_difference(
     ours: NDArray[Any],
     theirs: NDArray[Any],
     trial: dict[str, Tensor],

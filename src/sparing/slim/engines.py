@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Run = Callable[[Mapping[str, Tensor]], Tensor]
 """Inputs to logits."""
 Runs = dict[str, Run]
-EXPORTED = (".onnx", ".onnx.data", "chain.json")
+EXPORTED = (".onnx", ".onnx.data", ".xml", ".bin", "chain.json")
 
 
 def has_onnx() -> bool:

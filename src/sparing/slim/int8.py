@@ -111,7 +111,13 @@ def int8_plan(steps: Steps) -> list[Record]:
         records += [_trial_record(arm, trial, trial is best, alike) for trial in trials]
         longest = steps.engines.longest
         threshold = best.source.threshold
-        describe_chain(best.folder, best.paths, threshold=threshold, longest=longest)
+        describe_chain(
+            best.folder,
+            best.paths,
+            threshold=threshold,
+            longest=longest,
+            precision="int8",
+        )
     plain = {arm: of_arm[0] for arm, of_arm in sources.items()}
     records += _verify(steps, chosen, plain) + _bound(steps, chosen[OURS])
     steps.keep(int8=tuple(Int8Form(arm, trial.folder.name) for arm, trial in chosen.items()))

@@ -1,0 +1,218 @@
+"""One model in every engine and precision that is installed here, each built when it is opened."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from sparing.core.errors import Unsupported
+from sparing.core.processor import multiplies_bfloat16
+from sparing.export._extra import install, missing_packages
+from sparing.export.dense import compiled_segment
+from sparing.export.engine import BackEnd, Chain
+from sparing.export.folder import describe_chain, export_chain
+from sparing.export.int8 import Int8Settings, quantise, quantise_module
+from sparing.export.openvino import (
+    Precision,
+    convert,
+    emulated,
+    float_precision,
+    has_bfloat16,
+)
+from sparing.export.static_int8 import quantise_static
+
+PACKAGES: dict[BackEnd, tuple[str, ...]] = {
+    "eager": (),
+    "onnxruntime": ("onnx", "onnxruntime", "onnxscript"),
+    "openvino": ("onnx", "onnxruntime", "onnxscript", "openvino"),
+}
+Build = Callable[[], Sequence[nn.Module | Path]]
+
+
+@dataclass(frozen=True)
+class Form:
+    """An engine, the precision of its products with weights, and further settings in words."""
+
+    engine: BackEnd
+    precision: Precision
+    settings: str = ""
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, (f"{self.engine} {self.precision}", self.settings)))
+
+
+@dataclass(frozen=True)
+class MissingForm:
+    """A form that cannot be built here, and why."""
+
+    form: Form
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.form}: {self.reason}"
+
+
+class Forms(Mapping[Form, Chain]):
+    """The forms of one model: a form's chain is built at ``forms[form]``, anew each time.
+
+    ``segments`` are those of a ``Chain`` of modules; a dense model has one (``dense_segment``).
+    The forms, in this order: PyTorch in float32 and bfloat16, ONNX Runtime in float32 and in INT8
+    with each of ``int8``, OpenVINO in float32, bfloat16 and INT8. ``compiled`` adds torch.compile
+    and ``eager_int8`` torch.ao's INT8. INT8 in OpenVINO is calibrated on ``calibration``: inputs of
+    one text each, without pads. ``missing`` holds the other forms with their reason: a package that
+    is not installed, bfloat16 that would be emulated, or INT8 without inputs.
+
+    Exported files go to ``folder``, each written once. Opening a form raises the errors of
+    ``export_chain``, ``quantise``, ``convert`` and ``quantise_static``.
+    """
+
+    def __init__(
+        self,
+        segments: Sequence[nn.Module],
+        example_inputs: Mapping[str, Tensor],
+        folder: Path,
+        *,
+        threshold: float = 1.0,
+        longest: int | None = None,
+        thread_count: int = 1,
+        calibration: Sequence[Mapping[str, Any]] = (),
+        int8: Sequence[Int8Settings] = (Int8Settings(),),
+        compiled: bool = False,
+        eager_int8: bool = False,
+    ) -> None:
+        self.folder, self.calibration = folder, calibration
+        self._segments, self._example = segments, example_inputs
+        self._threshold, self._longest = threshold, longest
+        self._thread_count = thread_count
+        self._written: dict[str, list[Path]] = {}
+        self._parts = self._eager(compiled, eager_int8) | self._onnx(int8) | self._openvino()
+        self.missing = tuple(
+            MissingForm(form, reason) for form in self._parts if (reason := self._obstacle(form))
+        )
+        for absent in self.missing:
+            del self._parts[absent.form]
+
+    def __getitem__(self, form: Form) -> Chain:
+        return Chain(
+            self._parts[form](),
+            self._threshold,
+            thread_count=self._thread_count,
+            longest=self._longest,
+            precision=form.precision,
+        )
+
+    def __iter__(self) -> Iterator[Form]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def find(self, engine: str, precision: str) -> Form:
+        """The first form of an engine and precision; ``Unsupported`` with the reason for none."""
+        for form in self:
+            if (form.engine, form.precision) == (engine, precision):
+                return form
+        for absent in self.missing:
+            if (absent.form.engine, absent.form.precision) == (engine, precision):
+                raise Unsupported(str(absent))
+        raise Unsupported(f"there is no form {engine} {precision}: see sparing export --help")
+
+    def write(self, form: Form, folder: Path) -> list[Path]:
+        """Copy an exported form's files into ``folder``, and describe them in ``chain.json``.
+
+        The description names the precision that the form has on this processor. Raises
+        ``Unsupported`` for a form of PyTorch, which has no files.
+        """
+        sources = [path for path in self._parts[form]() if isinstance(path, Path)]
+        if not sources:
+            raise Unsupported(f"{form} has no files: save the model itself")
+        folder.mkdir(parents=True, exist_ok=True)
+        for source in sources:
+            for file in source.parent.glob(f"{source.stem}.*"):
+                shutil.copyfile(file, folder / file.name)
+        paths = [folder / source.name for source in sources]
+        static = (form.engine, form.precision) == ("openvino", "int8")
+        describe_chain(
+            folder,
+            paths,
+            threshold=self._threshold,
+            longest=self._longest,
+            precision=form.precision,
+            rest=float_precision("int8", None) if static else None,
+        )
+        return paths
+
+    def _eager(self, compiled: bool, int8: bool) -> dict[Form, Build]:
+        segments = self._segments
+        forms: dict[Form, Build] = {
+            Form("eager", "float32"): lambda: segments,
+            Form("eager", "bfloat16"): lambda: [copy.deepcopy(one).bfloat16() for one in segments],
+        }
+        if int8:
+            form = Form("eager", "int8", "torch.ao")
+            forms[form] = lambda: [quantise_module(segment) for segment in segments]
+        if compiled:
+            form = Form("eager", "float32", "torch.compile")
+            forms[form] = lambda: [compiled_segment(segment, self._example) for segment in segments]
+        return forms
+
+    def _onnx(self, int8: Sequence[Int8Settings]) -> dict[Form, Build]:
+        forms: dict[Form, Build] = {Form("onnxruntime", "float32"): self._exported}
+        for number, settings in enumerate(int8):
+            forms[Form("onnxruntime", "int8", str(settings))] = partial(
+                self._quantised, f"onnxruntime-int8-{number}", settings
+            )
+        return forms
+
+    def _openvino(self) -> dict[Form, Build]:
+        return {
+            Form("openvino", "float32"): self._converted,
+            Form("openvino", "bfloat16"): self._converted,
+            Form("openvino", "int8", "NNCF"): lambda: self._once(
+                "openvino-int8",
+                lambda folder: quantise_static(self._converted(), folder, self.calibration),
+            ),
+        }
+
+    def _exported(self) -> list[Path]:
+        return self._once(
+            "onnxruntime-float32",
+            lambda folder: export_chain(
+                self._segments,
+                self._example,
+                folder,
+                threshold=self._threshold,
+                longest=self._longest,
+            ),
+        )
+
+    def _quantised(self, name: str, settings: Int8Settings) -> list[Path]:
+        return self._once(name, lambda folder: quantise(self._exported(), folder, settings))
+
+    def _converted(self) -> list[Path]:
+        return self._once(
+            "openvino-float32", lambda folder: convert(self._exported(), folder, self._example)
+        )
+
+    def _once(self, name: str, write: Callable[[Path], list[Path]]) -> list[Path]:
+        if name not in self._written:
+            self._written[name] = write(self.folder / name)
+        return self._written[name]
+
+    def _obstacle(self, form: Form) -> str:
+        """Why a form cannot be built here; empty if it can, as far as is known before."""
+        static = (form.engine, form.precision) == ("openvino", "int8")
+        missing = missing_packages(*PACKAGES[form.engine], *(["nncf"] if static else []))
+        if missing:
+            return f"{', '.join(missing)} is not installed: {install(missing)}"
+        if form.precision == "bfloat16":
+            works = multiplies_bfloat16() if form.engine == "eager" else has_bfloat16()
+            return "" if works else emulated()
+        return "" if self.calibration or not static else "it is calibrated on texts: give some"
