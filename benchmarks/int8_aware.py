@@ -35,7 +35,7 @@ from sparing.export.int8 import Int8Settings, logit_shift, quantise
 from sparing.export.onnx import export_onnx
 from sparing.slim import study as slim
 from sparing.slim.engines import Engines
-from sparing.slim.models import inputs_of
+from sparing.slim.inputs import inputs_of
 from sparing.slim.search.resampling import score_difference
 from sparing.slim.steps import Steps
 from sparing.tasks import Examples

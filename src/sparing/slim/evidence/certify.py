@@ -24,7 +24,7 @@ from sparing.slim.evidence.candidates import (
     losses,
 )
 from sparing.slim.evidence.certified import certified_frontier
-from sparing.slim.models import inputs_of
+from sparing.slim.inputs import inputs_of
 from sparing.slim.search.choose import sample
 from sparing.slim.search.divergence import divergence
 from sparing.slim.state import is_reference
@@ -81,7 +81,7 @@ def certify(steps: Steps) -> list[Record]:
     forms = [timed.candidate for timed in competing]
     both = steps.forms()
     choose, calibrate = (answers_of(steps, both, part) for part in PARTS)
-    found = certified_frontier(
+    certified = certified_frontier(
         losses(forms, calibrate, steps.calibration_logits),
         torch.tensor([timed.speed for timed in competing]).numpy(),
         losses(forms, choose, steps.dense_logits),
@@ -96,7 +96,7 @@ def certify(steps: Steps) -> list[Record]:
             one.changed or 0,
             one.examples,
         )
-        for one in found
+        for one in certified
     ]
     steps.keep(points=tuple(points))
     return [*(_point_record(steps, point) for point in points), *_guarantee(steps)]
@@ -166,15 +166,17 @@ def _guarantee(steps: Steps) -> list[Record]:
     """The served form's changed answers on the calibration texts, and what is promised."""
     one = steps.served()
     point = next(p for p in steps.state.points if p.epsilon == steps.epsilon)
-    found = one == point.candidate  # else it is the dense model in float32, the reference itself
-    changed, count = (point.changed if found else 0), point.count
+    certified = (
+        one == point.candidate
+    )  # else it is the dense model in float32, the reference itself
+    changed, count = (point.changed if certified else 0), point.count
     alone = upper_bound(changed, count, steps.options.delta)
     labels: dict[str, Label] = {
         **one.labels,
         "epsilon": steps.epsilon,
         "delta": steps.options.delta,
         "disagreements": changed,
-        "reference": not found,
+        "reference": not certified,
         "bound_alone": alone,
     }
     return [Record("disagreement", changed / count, "share", "measured", labels, count=count)]
