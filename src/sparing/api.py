@@ -157,9 +157,8 @@ def slim(
         _require_classifier(model)
     task, named = _task_or_texts(task, texts, model)
     folder = _path(output_dir) or Path("runs") / f"slim-{_name_of(named) or 'texts'}"
-    read = _read(task, model, tokenizer, folder, settings)
+    read = _read(task, model, tokenizer, folder, settings) | _texts_of(texts, folder)
     read |= {"speed": float(speed), "floor": floor, "agree": agree}
-    read |= {} if texts is None else {"texts": _texts_of(texts, folder)}
     chosen = replace(study.BUDGETS["quick" if quick else "standard"], **read, **settings)
     return _run(STUDY, chosen, folder, data, on_progress, overwrite)
 
@@ -363,13 +362,15 @@ def _task_or_texts(task: Any, texts: Any, model: Any) -> tuple[Any, Any]:
     return "", texts if isinstance(texts, str | Path) else ""
 
 
-def _texts_of(texts: Any, folder: Path) -> str:
-    """The path of texts, or the name of a data set; objects are written into the run's folder."""
+def _texts_of(texts: Any, folder: Path) -> dict[str, str]:
+    """The option of texts, if there are some; objects are written into the run's folder."""
+    if texts is None:
+        return {}
     if isinstance(texts, str | Path):
-        return str(texts)
+        return {"texts": str(texts)}
     from sparing.experiment.inputs.given import given_texts
 
-    return given_texts(texts, folder)
+    return {"texts": given_texts(texts, folder)}
 
 
 def _run(

@@ -76,7 +76,7 @@ def time_inputs(
     inputs or rounds; errors of a call pass through.
     """
     if not calls or not len(inputs) or min(rounds, block) < 1 or warmup < 0:
-        raise UsageError("time_inputs needs calls, inputs, a round, a block, and warmup >= 0")
+        raise UsageError("time_inputs needs calls, inputs, at least one round, and warmup >= 0")
     times = {name: np.zeros((rounds, len(inputs))) for name in calls}
     answers: dict[str, list[Answer]] = {name: [] for name in calls}
     with pinned(threads) as count, paused_garbage_collector():
