@@ -43,7 +43,7 @@ def answer_forms(steps: Steps) -> list[Record]:
 
     INT8 scales that a whole batch shares would make an answer depend on its neighbours.
     """
-    both, stored, records = steps.forms(), {}, []
+    both, stored, records = steps.forms, {}, []
     for key in both.keys:
         chain = both.chain(key, cascade=key.cascades)
         for part, examples in zip(PARTS, steps.parts, strict=True):
@@ -59,7 +59,7 @@ def answer_forms(steps: Steps) -> list[Record]:
 
 def time_candidates(steps: Steps) -> list[Record]:
     """Choose thresholds for every form, and time all candidates on the same choosing texts."""
-    both = steps.forms()
+    both = steps.forms
     logits, dense = answers_of(steps, both, "choose"), steps.dense_logits
     listed = [
         one for key in both.keys for one in candidates_of(key, logits[key], dense, steps.epsilons)
@@ -79,7 +79,7 @@ def certify(steps: Steps) -> list[Record]:
     state, options = steps.state, steps.options
     competing = [t for t in state.candidates if t.good and not is_reference(t)]
     forms = [timed.candidate for timed in competing]
-    both = steps.forms()
+    both = steps.forms
     choose, calibrate = (answers_of(steps, both, part) for part in PARTS)
     found = certified_frontier(
         losses(forms, calibrate, steps.calibration_logits),

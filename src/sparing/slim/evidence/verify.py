@@ -49,7 +49,7 @@ def tested(steps: Steps, both: BothForms) -> list[Candidate]:
 
 def verify_forms(steps: Steps, batch: int) -> list[Record]:
     """Time and score of all tested forms on the same test inputs, from the same calls."""
-    both, examples = steps.forms(), steps.timed
+    both, examples = steps.forms, steps.timed
     listed = tested(steps, both)
     opened = {(one.key, one.cascade): both.chain(one.key, cascade=one.cascade) for one in listed}
     runs = {str(one): both.run(one, opened[one.key, one.cascade]) for one in listed}
@@ -177,7 +177,7 @@ def answer_all(steps: Steps) -> list[Record]:
     names, beside ``labels``, so that runs can be pooled example by example. The served form's
     changed answers go to ``changed.jsonl``.
     """
-    test, both = steps.task.test, steps.forms()
+    test, both = steps.task.test, steps.forms
     logits: dict[str, Tensor] = {}
     listed = tested(steps, both)
     for one in listed:
