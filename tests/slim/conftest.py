@@ -10,8 +10,9 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
 from sparing.experiment.registry import find_study
-from sparing.slim import engines
+from sparing.slim.evidence import certify
 from sparing.slim.options import Options
+from sparing.slim.search import choose
 
 GOOD, BAD = ("good", "fine", "great"), ("bad", "poor", "awful")
 NEUTRAL = tuple(f"w{number}" for number in range(40))
@@ -32,11 +33,10 @@ DIGITS = Options(
     model="vit",
     task="digits",
     task_options={"patch_size": 4},
-    dense_epochs=2,
+    dense_epochs=3,
     floor=0.5,
-    train_tokens=3000,
     static_control=True,
-    **TINY,
+    **{**TINY, "widths": (1.0,), "width_chances": (1.0,)},
 )
 
 
@@ -95,9 +95,12 @@ def only(*engines):
 
 
 def run_of(options, folder, *engines):
-    """A run with these engines beside PyTorch."""
+    """A run with these engines beside PyTorch, timed on few texts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sparing.export.forms.missing_packages", only(*engines))
+        for module, count in ((choose, 8), (certify, 24)):
+            patch.setattr(module, "SAMPLE", count)
+            patch.setattr(module, "ROUNDS", 1)
         return find_study("slim").run(options, folder)
 
 
@@ -136,12 +139,9 @@ def texts_options(toy, texts_file):
 
 @pytest.fixture(scope="session")
 def texts_run(texts_options, tmp_path_factory):
-    """A run of texts without labels, in every engine that is installed."""
+    """A run of texts without labels, in PyTorch and ONNX Runtime."""
     jaxtyping.config.update("jaxtyping_disable", True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engines, "MOST_INPUTS", 12)
-        folder = tmp_path_factory.mktemp("run") / "texts"
-        return find_study("slim").run(texts_options, folder)
+    return run_of(texts_options, tmp_path_factory.mktemp("run") / "texts", "onnxruntime")
 
 
 @pytest.fixture(scope="session")

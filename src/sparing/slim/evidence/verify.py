@@ -41,9 +41,11 @@ def tested(steps: Steps, both: BothForms) -> list[Candidate]:
     """The forms that are measured on the test split, without doubles.
 
     These are every dense form, slim without exits in every engine and precision, the frontier, and
-    the served form.
+    the served form. Raises ``UsageError`` if other engines are installed now.
     """
-    points = [point.candidate for point in steps.state.points if point.candidate is not None]
+    state = steps.state
+    both.require({timed.candidate.key for timed in state.candidates})
+    points = [point.candidate for point in state.points if point.candidate is not None]
     return list(dict.fromkeys([*both.keys, *points, steps.served()]))
 
 
