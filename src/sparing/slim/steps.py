@@ -94,8 +94,9 @@ class Steps:
         folder = self.state.static
         return self.models.opened(folder) if folder else None
 
+    @cached_property
     def forms(self) -> BothForms:
-        """The dense model and slim's in every engine and precision."""
+        """The dense model and slim's in every engine and precision; files are written once."""
         dense, model = self.engines.dense(self.models.baseline()), self.model()
         slim = self.engines.ours(model, self.plan(), "slim")
         return BothForms(dense, slim, self.engines.thread_count, self.engines.longest)

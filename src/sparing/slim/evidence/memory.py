@@ -45,7 +45,7 @@ def memory_of(steps: Steps, batch: int) -> list[Record]:
 
     The input is the longest test batch.
     """
-    both = steps.forms()
+    both = steps.forms
     _, inputs = inputs_of(steps.task, steps.task.test, batch)[-1]
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "dense"
