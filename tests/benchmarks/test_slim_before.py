@@ -13,11 +13,13 @@ from safetensors.torch import save_file
 from sparing.core.compressed import compress_file
 from sparing.core.record import Record, RecordLog
 from sparing.experiment.owned import ANSWERS
+from sparing.report.run import read_run
+from tests.benchmarks.conftest import FOLDER
 
 
 @pytest.fixture
-def slim_pool():
-    return importlib.import_module("slim_pool")
+def slim_before():
+    return importlib.import_module("slim_before")
 
 
 def answers(folder, right):
@@ -32,43 +34,43 @@ def answers(folder, right):
     return folder
 
 
-def test_gaps_tell_who_alone_is_right(slim_pool, tmp_path):
+def test_gaps_tell_who_alone_is_right(slim_before, tmp_path):
     run_dir = answers(
         tmp_path / "a",
         {"dense": [True, True, False, False], "slim": [True, False, True, False]},
     )
-    assert slim_pool.gaps_of(run_dir, "slim").tolist() == [0.0, -1.0, 1.0, 0.0]
-    assert slim_pool.gaps_of(run_dir, "static") is None
+    assert slim_before.gaps_of(run_dir, "slim").tolist() == [0.0, -1.0, 1.0, 0.0]
+    assert slim_before.gaps_of(run_dir, "static") is None
 
 
-def test_an_arm_is_pooled_over_the_runs_that_have_it(slim_pool, tmp_path):
+def test_an_arm_is_pooled_over_the_runs_that_have_it(slim_before, tmp_path):
     good, bad = [True] * 4, [True, True, False, False]
     one = answers(tmp_path / "one", {"dense": good, "slim": bad, "static": good})
     two = answers(tmp_path / "two", {"dense": good, "slim": good})
     folders = {"a": [one], "b": [two]}
-    estimate = slim_pool.pooled(folders, "slim")
+    estimate = slim_before.pooled(folders, "slim")
     assert (estimate.value, estimate.examples, estimate.runs) == (pytest.approx(-0.25), 8, 2)
-    assert slim_pool.pooled(folders, "static").examples == 4
-    assert slim_pool.pooled(folders, "slim int8") is None
-    ours, less = slim_pool._beside(folders, "static")
+    assert slim_before.pooled(folders, "static").examples == 4
+    assert slim_before.pooled(folders, "slim int8") is None
+    ours, less = slim_before._beside(folders, "static")
     assert (ours[0], ours[1], ours[6]) == ("slim, same runs", "1", "-50.00")
     assert less[0] == "slim less static pruned model"
     assert less[6].startswith("-50.00 (")
     compress_file(one / ANSWERS)
-    assert slim_pool.pooled(folders, "slim") == estimate
-    assert slim_pool._beside(folders, "slim int8") == []
+    assert slim_before.pooled(folders, "slim") == estimate
+    assert slim_before._beside(folders, "slim int8") == []
 
 
-def test_speeds_are_averaged_by_task_on_a_logarithmic_scale(slim_pool):
+def test_speeds_are_averaged_by_task_on_a_logarithmic_scale(slim_before):
     rows = [
         {"task": task, "arm": "slim", "batch": 1, "speed_up": speed}
         for task, speed in (("a", 2.0), ("a", 2.0), ("b", 8.0))
     ]
-    assert slim_pool.speeds(rows, "slim", 1) == pytest.approx(math.sqrt(2.0 * 8.0))
-    assert slim_pool.speeds(rows, "slim", 8) is None
+    assert slim_before.speeds(rows, "slim", 1) == pytest.approx(math.sqrt(2.0 * 8.0))
+    assert slim_before.speeds(rows, "slim", 8) is None
 
 
-def test_a_run_is_summed_up_by_its_fastest_form(slim_pool):
+def test_a_run_is_summed_up_by_its_fastest_form(slim_before):
     def record(name, value, engine, interval, arm="slim"):
         labels = {"arm": arm, "engine": engine, "batch": 1, "metric": "accuracy"}
         return Record(name, value, "", "measured", labels, interval, 100)
@@ -80,20 +82,18 @@ def test_a_run_is_summed_up_by_its_fastest_form(slim_pool):
         record("score_difference", -0.01, "onnxruntime", (-0.04, 0.02)),
         record("speed_up", 9.0, "onnxruntime", (8.0, 10.0), arm="slim int8"),
     ]
-    summary = slim_pool.summary_of(records, "slim", 1)
+    summary = slim_before.summary_of(records, "slim", 1)
     assert summary["speed_up"] == 2.5
     assert summary["difference"] == -0.01
     assert summary["difference_interval"] == (-0.04, 0.02)
-    assert slim_pool.summary_of(records, "slim", 8) is None
+    assert slim_before.summary_of(records, "slim", 8) is None
     # speeds were taken on some of the test split: the loss is that of all of it
     whole = record("whole_difference", -0.003, "", (-0.007, 0.001))
-    summary = slim_pool.summary_of([*records, whole], "slim", 1)
+    summary = slim_before.summary_of([*records, whole], "slim", 1)
     assert (summary["difference"], summary["difference_interval"]) == (-0.003, (-0.007, 0.001))
 
 
-def test_recorded_runs_are_pooled_without_running_anything(
-    slim_pool, tmp_path, monkeypatch, capsys
-):
+def test_committed_runs_are_pooled_without_running_anything(slim_before, tmp_path):
     run_dir = answers(
         tmp_path / "slim-sst2-seed-3-0a1b2c3d-2026-11",
         {"dense": [True, True, True, False], "slim": [True, True, False, False]},
@@ -107,28 +107,35 @@ def test_recorded_runs_are_pooled_without_running_anything(
             Record("score_difference", -0.25, "", "measured", labels, (-0.5, 0.0), 4),
         ]
     )
-    output = tmp_path / "summary.json"
-    called = [str(tmp_path), "--tasks", "sst2", "--output", str(output)]
-    monkeypatch.setattr("sys.argv", ["slim_pool.py", *called, "--seeds", "3"])
-    slim_pool.main()
-    printed = capsys.readouterr().out
-    assert "| sst2 | 3 | slim | 2.00 (1.90 to 2.10) | – | -25.00 F1 | -50.00 to +0.00 |" in printed
-    total = "| slim | 1 | 4 | 2.00 | – | – | -25.00 | -83.84 | examples alone |"
-    assert total in printed
-    assert json.loads(output.read_text())["pooled_accuracy"]["slim"]["value"] == -0.25
-    monkeypatch.setattr("sys.argv", ["slim_pool.py", *called, "--seeds", "4"])
-    with pytest.raises(SystemExit, match="0 runs of sst2 with seed 4"):
-        slim_pool.main()
-    partial = [*called, "--seeds", "3,4", "--partial"]
-    monkeypatch.setattr("sys.argv", ["slim_pool.py", *partial])
-    slim_pool.main()
-    assert capsys.readouterr().out == printed
-    again = run_dir.rename(tmp_path / "slim-again-sst2-seed-3-0a1b2c3d-2026-11")
-    monkeypatch.setattr("sys.argv", ["slim_pool.py", *partial, "--prefix", "slim-again"])
-    slim_pool.main()
-    assert capsys.readouterr().out == printed
-    run_dir = again.rename(run_dir)
-    (run_dir / ANSWERS).unlink()
-    monkeypatch.setattr("sys.argv", ["slim_pool.py", *called, "--seeds", "3"])
-    with pytest.raises(SystemExit, match=r"has no answers\.safetensors"):
-        slim_pool.main()
+    runs = slim_before.recorded_runs(tmp_path, ["sst2"], (3, 4))
+    assert runs == [("sst2", 3, run_dir)]
+    table = slim_before.markdown(runs)
+    assert "| sst2 | 3 | slim | 2.00 (1.90 to 2.10) | – | -25.00 F1 | -50.00 to +0.00 |" in table
+    assert "| slim | 1 | 4 | 2.00 | – | – | -25.00 | -83.84 | examples alone |" in table
+    assert slim_before.recorded_runs(tmp_path, ["sst2"], (3,), "slim-again") == []
+
+
+# What the tables of docs/explanation/slim-results.md read of the runs.
+READ = {
+    "speed_up",
+    "score_difference",
+    "whole_difference",
+    "disagreement",
+    "dense_score",
+    "frontier_score",
+    "chosen_plan",
+    "int8_trial",
+}
+
+
+def test_the_committed_runs_are_readable_evidence():
+    """They lie one folder lower than the runs that today's program can plot."""
+    configs = sorted((FOLDER / "results").glob("slim-before-*/*/config.json"))
+    runs = {path.parent.name: read_run(path.parent) for path in configs}
+    slim = {name: run for name, run in runs.items() if run.config["study"] == "slim"}
+    assert len(slim) == 25
+    assert runs.keys() - slim.keys() == {"slim-shapes-aae154d0-2026-11"}
+    missing = {name: READ - {r.name for r in run.records} for name, run in slim.items()}
+    assert {name: names for name, names in missing.items() if names} == {}
+    of_pages = [path for config in configs for path in config.parent.glob("goals.json")]
+    assert of_pages == [], "a run with goals is one that today's program decides again"
