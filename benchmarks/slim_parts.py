@@ -1,4 +1,4 @@
-"""Which parts of slim paid on its runs before December 2026: speed, points, and minutes of training.
+"""Which parts of slim paid before December 2026: speed, points, and minutes of training.
 
     python benchmarks/slim_parts.py benchmarks/results/slim-before-2026-12
 

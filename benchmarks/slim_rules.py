@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load
 
 from sparing.core.compressed import read_stored, stored_path
+from sparing.core.reading import read_json
 from sparing.core.record import Record
 from sparing.experiment.owned import ANSWERS
 from sparing.measure.statistics import Interval, mean_difference
@@ -85,9 +86,9 @@ def runs_of(root: Path) -> list[SlimRun]:
     """The runs of slim below a folder; one of shapes, without a trained model, is none."""
     runs = []
     for folder in sorted(path.parent for path in root.glob("slim-*/config.json")):
-        run, path = read_run(folder), stored_path(folder / ANSWERS)
-        if run.config["study"] != "slim":
+        if read_json(folder / "config.json")["study"] != "slim":
             continue
+        run, path = read_run(folder), stored_path(folder / ANSWERS)
         answers = load(read_stored(path)) if path else {}
         runs.append(SlimRun(run.config["task"]["name"], run.records, answers))
     return runs

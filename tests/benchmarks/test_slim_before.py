@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from sparing.core.compressed import compress_file
+from sparing.core.compressed import compress_file, stored_path
 from sparing.core.record import Record, RecordLog
 from sparing.experiment.owned import ANSWERS
 from sparing.report.run import read_run
@@ -119,7 +119,6 @@ def test_committed_runs_are_pooled_without_running_anything(slim_before, tmp_pat
 READ = {
     "speed_up",
     "score_difference",
-    "whole_difference",
     "disagreement",
     "dense_score",
     "frontier_score",
@@ -131,11 +130,16 @@ READ = {
 def test_the_committed_runs_are_readable_evidence():
     """They lie one folder lower than the runs that today's program can plot."""
     configs = sorted((FOLDER / "results").glob("slim-before-*/*/config.json"))
-    runs = {path.parent.name: read_run(path.parent) for path in configs}
-    slim = {name: run for name, run in runs.items() if run.config["study"] == "slim"}
+    studies = {path.parent: json.loads(path.read_text())["study"] for path in configs}
+    slim = [folder for folder, study in studies.items() if study == "slim"]
     assert len(slim) == 25
-    assert runs.keys() - slim.keys() == {"slim-shapes-aae154d0-2026-11"}
-    missing = {name: READ - {r.name for r in run.records} for name, run in slim.items()}
+    assert [folder.name for folder in studies if folder not in slim] == [
+        "slim-shapes-aae154d0-2026-11"
+    ]
+    pooled = {f for f in slim if stored_path(f / ANSWERS) is not None}
+    assert len(pooled) == 23
+    wanted = {f: READ | ({"whole_difference"} if f in pooled else set()) for f in slim}
+    missing = {f.name: wanted[f] - {r.name for r in read_run(f).records} for f in slim}
     assert {name: names for name, names in missing.items() if names} == {}
     of_pages = [path for config in configs for path in config.parent.glob("goals.json")]
     assert of_pages == [], "a run with goals is one that today's program decides again"
