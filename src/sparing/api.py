@@ -125,10 +125,11 @@ def slim(
     model: Any,
     task: Any = "",
     *,
+    texts: Any = None,
     tokenizer: Any = None,
     speed: float = 2.0,
     floor: float = 0.995,
-    epsilon: float = 0.0,
+    agree: float = 0.0,
     quick: bool = False,
     output_dir: str | Path | None = None,
     data: str | Path | None = None,
@@ -136,28 +137,37 @@ def slim(
     overwrite: bool = False,
     **settings: Any,
 ) -> Outcome:
-    """Make a BERT- or ViT-family classifier faster: cut, distil, choose, calibrate, verify, save.
+    """Make a BERT- or ViT-family classifier faster: cut, distil, certify, measure, save.
 
     ``model`` is a fine-tuned checkpoint's folder, a pretrained one that is fine-tuned first,
     ``bert`` or ``vit``, or a classifier itself, which does not change. ``task`` is a name, a path
-    or a data set (unless given that of the folder's training). ``speed`` is the target factor over
-    the fastest dense form, ``floor`` the share of its score to keep. ``epsilon`` is the share of
-    answers that may differ (0: no limit, only a reported bound); ``settings`` are further fields of
-    ``sparing.slim.study.Options``. ``output_dir`` (``runs/slim-TASK``) gets ``model/``, the page
-    and records; the same call again resumes. Raises ``UsageError`` for inputs that do not fit.
+    or a data set (unless given that of the folder's training). ``texts`` are your own texts
+    instead: a file, a data set, or a list of texts or of pairs. They need no labels.
 
-        outcome = sparing.slim("my-fine-tuned-bert", "sst2", speed=2.0)
+    ``speed`` is the target factor over the best dense form, ``floor`` the share of its score to
+    keep. ``agree`` is the share of the dense model's answers that is certified to stay; at 0 a
+    frontier of five shares is certified, and the one of 95 % is served. ``settings`` are further
+    fields of ``sparing.slim.study.Options``. ``output_dir`` (``runs/slim-TASK``) gets ``model/``,
+    the page and records; the same call again resumes. Raises ``UsageError`` for inputs that do not
+    fit.
+
+        outcome = sparing.slim("my-fine-tuned-bert", texts="my-texts.txt")
         model = sparing.load(outcome.model)
-        model.budget = 0.5
     """
     from sparing.slim import STUDY, study
 
     if not isinstance(model, str | Path):
         _require_classifier(model)
-    task = _task_of(model) if isinstance(task, str) and not task else task
-    folder = _path(output_dir) or Path("runs") / f"slim-{_name_of(task)}"
+    if texts is None:
+        task = _task_of(model) if isinstance(task, str) and not task else task
+    elif not isinstance(task, str) or task:
+        raise UsageError("give a task or texts, not both")
+    named = texts if isinstance(texts, str | Path) else task
+    folder = _path(output_dir) or Path("runs") / f"slim-{_name_of(named) or 'texts'}"
     read = _read(task, model, tokenizer, folder, settings)
-    needs: dict[str, Any] = {"speed": float(speed), "floor": floor, "epsilon": epsilon}
+    if texts is not None:
+        read["texts"] = _texts_of(texts, folder)
+    needs: dict[str, Any] = {"speed": float(speed), "floor": floor, "agree": agree}
     chosen = replace(study.BUDGETS["quick" if quick else "standard"], **read, **needs, **settings)
     return _run(STUDY, chosen, folder, data, on_progress, overwrite)
 
@@ -349,6 +359,15 @@ def _read(
 
     read = Given(task, model, tokenizer, folder, settings.pop("task_options", {})).write()
     return {"task": read.task, "model": read.model, "task_options": read.options}
+
+
+def _texts_of(texts: Any, folder: Path) -> str:
+    """The path of texts, or the name of a data set; objects are written into the run's folder."""
+    if isinstance(texts, str | Path):
+        return str(texts)
+    from sparing.experiment.inputs.given import given_texts
+
+    return given_texts(texts, folder)
 
 
 def _run(

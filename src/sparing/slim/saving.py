@@ -40,7 +40,7 @@ def save(steps: Steps, run: Run, source: str) -> Path:
         state, both, served, model = steps.state, steps.forms(), steps.served(), steps.model()
         _set_frontier(steps, model, state.thresholds)
         ours = served.model == OURS
-        stops = model.plan.stops if served.threshold < 1 else ()
+        stops = model.plan.exits if ours and served.threshold < 1 else ()
         model.plan = replace(model.plan, exits=stops, threshold=served.threshold if ours else 1.0)
         write_pretrained(model, part)
         _save_any_budget(steps, state, part / ANY_BUDGET)

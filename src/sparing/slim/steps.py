@@ -31,6 +31,7 @@ from sparing.tasks.shared.scores import metric
 from sparing.transfer.adaptive import AdaptiveClassifier, adapt
 
 STATIC = "static"
+SOME = 0.5
 BLOCK = 8
 
 
@@ -74,8 +75,11 @@ class Steps:
         return form
 
     def plan(self) -> Plan:
-        """The plan that was cut out, with its exits; raises ``UsageError`` before that."""
-        return self.model().plan
+        """The plan that was cut out, with all its exits; raises ``UsageError`` before that.
+
+        Its threshold only says that there are exits: each form has a threshold of its own.
+        """
+        return replace(self.model().plan, threshold=SOME)
 
     def model(self) -> AdaptiveClassifier:
         """The model that was cut out and fine-tuned at its width."""
@@ -92,7 +96,7 @@ class Steps:
     def forms(self) -> BothForms:
         """The dense model and slim's in every engine and precision."""
         dense, model = self.engines.dense(self.models.baseline()), self.model()
-        slim = self.engines.ours(model, model.plan, "slim")
+        slim = self.engines.ours(model, self.plan(), "slim")
         return BothForms(dense, slim, self.engines.thread_count, self.engines.longest)
 
     @cached_property

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from sparing.tasks import Task
 
 GIVEN = ".given"
+TEXTS = "texts.jsonl"
 LABELS = ("label", "labels")
 SPLITS = {"train": "train", "validation": "validation", "valid": "validation", "test": "test"}
 UNLABELLED = (-1, None)
@@ -92,6 +94,30 @@ def given_data(data: Any, folder: Path, *, label: str = "", alone: bool = False)
 
     name = str(getattr(first.info, "dataset_name", None) or "dataset")
     return _written(folder, name, write, ("*.csv", "*/*/*.png"))
+
+
+def given_texts(texts: Any, folder: Path) -> str:
+    """Write texts, or pairs of texts, with their labels if they have some, and return the path.
+
+    ``texts`` are those of ``tasks.texts.read_texts``, which raises the errors.
+    """
+    from sparing.tasks.texts import read_texts
+
+    read = read_texts(texts)
+    labels = read.labels or (None,) * len(read)
+    names = ("text", "second_text")
+
+    def write(path: Path) -> None:
+        path.mkdir(parents=True)
+        lines = [
+            json.dumps(
+                dict(zip(names, row, strict=False)) | ({} if label is None else {"label": label})
+            )
+            for row, label in zip(read.rows, labels, strict=True)
+        ]
+        write_atomically(path / TEXTS, "\n".join(lines) + "\n")
+
+    return str(Path(_written(folder, "texts", write, ("*.jsonl",))) / TEXTS)
 
 
 def given_tokenizer(tokenizer: Any, folder: Path) -> str:

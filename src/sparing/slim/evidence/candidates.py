@@ -144,9 +144,10 @@ def candidates_of(
     """The candidates of one form: without exits, and the boldest threshold for each share.
 
     For every epsilon, with and without the dense model at the end, it is the lowest threshold that
-    changes at most that share of the choosing texts. A form of one segment has no exits.
+    changes at most that share of the choosing texts. Thresholds under which every choosing text
+    takes the same exit as under one before are left out.
     """
-    listed = [key]
+    listed, taken = [key], {_way(key, logits)}
     for cascade in (False, True):
         if logits.shape[1] == 1 or (not cascade and logits.shape[1] == 2):
             continue
@@ -154,8 +155,18 @@ def candidates_of(
         shares = [float(changed_by(one, logits, reference).mean()) for one in tried]
         for epsilon in epsilons:
             fits = [one for one, share in zip(tried, shares, strict=True) if share <= epsilon]
-            listed += fits[:1]
-    return list(dict.fromkeys(listed))
+            for one in fits[:1]:
+                if _way(one, logits) not in taken:
+                    taken.add(_way(one, logits))
+                    listed.append(one)
+    return listed
+
+
+def _way(candidate: Candidate, logits: Float[Tensor, "texts exits classes"]) -> bytes:
+    """The exits that all texts take: candidates with the same ones do the same work."""
+    _, exits = answers_at(logits, candidate.threshold, cascade=candidate.cascade)
+    way: bytes = exits.numpy().tobytes()
+    return way
 
 
 def losses(

@@ -154,7 +154,7 @@ def early_exits(steps: Steps) -> list[Record]:
     if served.model != OURS:
         return []
     test, model = steps.timed, steps.model()
-    plan = model.plan
+    plan = steps.plan()
     seen = outcomes(model, steps.task, test, plan)
     decision = decide(seen, served.threshold, min(plan.stops, default=1), plan.layers)
     correct = (decision.answers == test.labels).double()

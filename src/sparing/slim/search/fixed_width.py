@@ -14,7 +14,7 @@ from sparing.slim.models import FOLLOW, Models
 from sparing.slim.search.choose import best_fixed
 from sparing.slim.search.exits import decide, outcomes
 from sparing.slim.search.frontier import Variant, best, points_of
-from sparing.slim.steps import OURS, STATIC, Steps
+from sparing.slim.steps import OURS, SOME, STATIC, Steps
 from sparing.train import TrainResult, train
 from sparing.train.elastic import Draw, ElasticLoss
 from sparing.transfer.adaptive import AdaptiveClassifier, FrontierPoint
@@ -52,7 +52,8 @@ def fine_tune(steps: Steps) -> list[Record]:
         raise UsageError("no plan is chosen yet: an earlier step has failed")
     model = models.adaptive()
     stops = tuple(number for number in model.encoder.exits if number < chosen.plan.layers)
-    plan = replace(chosen.plan, exits=stops, threshold=1.0)
+    # below 1, or the exits would be cut off
+    plan = replace(chosen.plan, exits=stops, threshold=SOME)
     folder = models.folder / "models" / FOLDER
     result = train_at_width(models, model, plan, folder, models.fixed_width_epochs)
     tuned = models.opened(FOLDER)
@@ -96,11 +97,12 @@ def train_static(steps: Steps) -> list[Record]:
 def _mean_share(steps: Steps, served: Candidate) -> float:
     """The mean FLOPs of the served form on the choosing texts, as a share of the dense model's."""
     model = steps.model()
-    seen = outcomes(model, steps.task, steps.parts[0], model.plan)
-    decision = decide(seen, served.threshold, min(model.plan.stops, default=1), model.plan.layers)
+    plan = steps.plan()
+    seen = outcomes(model, steps.task, steps.parts[0], plan)
+    decision = decide(seen, served.threshold, min(plan.stops, default=1), plan.layers)
     share = float(decision.flops.mean()) / steps.dense_flops
     if not served.cascade:
         return share
-    last = decision.layers == model.plan.layers
+    last = decision.layers == plan.layers
     unsure = decision.logits.softmax(-1).amax(-1) <= served.threshold
     return share + float((last & unsure).double().mean())
