@@ -1,10 +1,10 @@
 """Pool the runs of slim's pipeline before December 2026, from their committed records.
 
 Nothing is run; ``tables.py`` writes the tables. Each ``PREFIX-TASK-seed-SEED-MACHINE-DATE`` in
-``results/slim-before-2026-12`` is one run. Speeds are over the fastest dense form, in slim's fastest
-engine, averaged on a logarithmic scale, a task counting as much as another. Accuracy is compared
-example by example and pooled over tasks by their test examples, with examples and seeds both as
-random effects (``sparing.measure.pooling``).
+``results/slim-before-2026-12`` is one run. Speeds are over the fastest dense form, in slim's
+fastest engine, averaged on a logarithmic scale, a task counting as much as another. Accuracy is
+compared example by example and pooled over tasks by their test examples, with examples and seeds
+both as random effects (``sparing.measure.pooling``).
 """
 
 from __future__ import annotations
