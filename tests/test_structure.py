@@ -31,6 +31,7 @@ ORDER = {
     "compare": 9,
     "slim": 10,
     "advise": 10,
+    "agree": 10,
     "cli": 11,
 }
 PAPERS = {"long_range": 0, "adaattention": 1, "calculator": 1, "hugginggreen": 1}
@@ -55,7 +56,7 @@ HEAVY = {
     "typer": 11,
 }
 MOST_FILES, MOST_FILES_NEW = 30, 15
-NEW = {"experiment", "report", "compare", "slim", "advise"}
+NEW = {"experiment", "report", "compare", "slim", "advise", "agree"}
 
 
 def modules() -> dict[str, Path]:

@@ -192,7 +192,7 @@ def advise(
 
     ``model`` is a folder, a hub name, ``bert`` or ``vit`` (base size, random weights), or a
     transformers model, which does not change. ``tokens`` is the length to advise on (512, or the
-    model's longest if shorter); ``texts`` a file of texts, or a list, for
+    model's longest if shorter). ``texts`` is a file of texts, or a list, for
     ``tokenizer`` or the one beside the model. ``mechanisms``, ``lengths`` of curves (64 to 4,096)
     and ``threads`` have defaults; ``engines`` exports it to ONNX Runtime and times that, in INT8
     too; ``quick`` halves the rounds. Only ``output_dir`` is written.

@@ -17,7 +17,10 @@ from sparing.core.folder import Folder
 VERBS = Folder("sparing.cli", "verb").names()
 LINE_CHARACTERS = 66  # what fits beside a verb's name in 80 columns
 # In this order: the examples work on what those before them made.
-CHEAP = ("list", "show", "doctor", "study", "train", "evaluate", "swap", "prune", "patches")
+CHEAP = (
+    *("list", "show", "doctor", "study", "train", "evaluate", "swap", "export", "prune"),
+    "patches",
+)
 
 
 @cache

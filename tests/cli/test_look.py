@@ -223,11 +223,15 @@ def test_every_claim_tells_what_it_claims():
     assert Matches(lambda: None).describe() == "matches <lambda>: <lambda>"
 
 
-def test_doctor_says_how_energy_is_known(command):
+def test_doctor_says_how_energy_is_known_and_which_engines_there_are(command):
     facts = command("doctor", "--json").json
     assert facts["machine"]["cores"] >= 1
     assert set(facts["energy"].values()) <= {"measured", "integrated", "estimated"}
-    assert "energy" in command("doctor").out
+    shown = command("doctor").out
+    assert "energy" in shown
+    for engine in ("onnxruntime", "openvino", "nncf"):
+        assert facts["extras"][engine][0].isdigit()
+        assert f"engine         {engine}: {facts['extras'][engine]}" in shown
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["list"], ["list", "tasks", "--json"]])

@@ -15,7 +15,7 @@ from sparing.export.folder import describe_chain, export_chain, open_chain
 from sparing.transfer.adaptive import adapt
 from sparing.transfer.freezing import segments
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "export-to-onnx.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "export.md"
 BLOCK = re.compile(r"^```python\n((?:(?!^```).)*InferenceSession.*?)^```", re.MULTILINE | re.DOTALL)
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
 LONGEST = 12

@@ -71,13 +71,22 @@ def test_packing_again_changes_nothing(folder):
     assert content_of(folder) == before
 
 
+COMPRESSED = ("answers.safetensors.gz", "changed.jsonl.gz")
+
+
 def test_answers_are_compressed_and_what_else_is_there_stays(folder):
-    for name in ("answers.safetensors", "model/model.safetensors", "notes.txt", "figures/mine.png"):
+    for name in (
+        "answers.safetensors",
+        "changed.jsonl",
+        "model/model.safetensors",
+        "notes.txt",
+        "figures/mine.png",
+    ):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"0" * 1000)
     packed = pack(folder)
     others = {"figures/mine.png", "model/model.safetensors", "notes.txt"}
-    assert content_of(folder).keys() == {*PACKED, "answers.safetensors.gz"} | others
+    assert content_of(folder).keys() == {*PACKED, *COMPRESSED} | others
     assert packed.left == {"figures": 1000, "model": 1000, "notes.txt": 1000}
 
 

@@ -209,7 +209,7 @@ def _goal(
 
 
 def small_task() -> Task:
-    """What the study's functions ask of a task: a metric."""
+    """What the study's functions need of a task: a metric."""
     examples = Examples("input_ids", [torch.zeros(4, dtype=torch.long)], torch.tensor([0]))
     names = {"name": "sst2", "kind": "tokens", "licence": "", "source": ""}
     splits = {"train": examples, "validation": examples, "test": examples}

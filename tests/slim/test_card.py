@@ -1,4 +1,4 @@
-"""The card of a saved model: what the hub reads of it, and what stands in which table."""
+"""The card of a saved model: what the hub reads of it, and which table holds what."""
 
 from __future__ import annotations
 

@@ -313,8 +313,8 @@ def test_damaged_records_are_named(tmp_path, name, labels):
 )
 def test_a_kind_of_record_may_be_missing(name):
     run = run_of()
-    kept = [record for record in run.records if record.name != name]
-    assert build(dataclasses.replace(run, records=kept)).markdown
+    others = [record for record in run.records if record.name != name]
+    assert build(dataclasses.replace(run, records=others)).markdown
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,9 @@ def finish_study(result: StudyResult, as_json: bool) -> None:
     if as_json:
         emit(outcome.to_dict())
     else:
-        answer = ["", outcome.answer] if outcome.answer else []
+        answer = [outcome.answer, ""] if outcome.answer else []
         busy = [result.disturbance] if result.disturbance else []
-        print(*busy, *result.goal_lines(), *answer, "", *outcome.places(), sep="\n")
+        print(*busy, *answer, *result.goal_lines(), "", *outcome.places(), sep="\n")
     for failure in result.failures:
         say(f"cell {failure.cell} failed: {failure.error}")
     if result.failures:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from importlib import metadata
+from typing import Any
 
 from sparing.cli._shared import Json, emit, verb
 
 EXAMPLE = "sparing doctor"
+ENGINES = ("onnxruntime", "openvino", "nncf")
 
 
 @verb
 def run(as_json: Json = False) -> None:
-    """Show the machine, and how its energy is measured."""
+    """Show the machine, its engines, and how its energy is measured."""
     from sparing.measure.energy import EnergyMeter
     from sparing.measure.machine import commit, machine
 
@@ -20,12 +22,12 @@ def run(as_json: Json = False) -> None:
         sum(range(100_000))
     hardware = machine()
     energy = {part.name: part.obtained for part in meter.energy.components}
-    facts = {
+    facts: dict[str, Any] = {
         "machine": hardware,
         "commit": commit(),
         "energy": energy,
         "energy_notes": list(meter.energy.notes),
-        "extras": {"nvidia-ml-py": _installed("nvidia-ml-py")},
+        "extras": {name: _installed(name) for name in ("nvidia-ml-py", *ENGINES)},
         "settings": {k: v for k, v in os.environ.items() if k.startswith("SPARING_")},
     }
     if as_json:
@@ -37,6 +39,8 @@ def run(as_json: Json = False) -> None:
         print(f"energy         {component}: {obtained}")
     for note in meter.energy.notes:
         print(f"               {note}")
+    for name in ENGINES:
+        print(f"engine         {name}: {facts['extras'][name]}")
 
 
 def _installed(package: str) -> str:

@@ -48,9 +48,9 @@ class Chain:
     unless one is returned. The others go on as a smaller batch, cut to the longest of them. At a
     threshold of 1 no input exits early.
 
-    ``segments`` are modules (back end "eager": in inference mode, on their own device), paths of
-    ``export_onnx`` (back end "onnxruntime": on the CPU) or ``.xml`` paths of
-    ``export.openvino.convert`` (back end "openvino": on the CPU). ``thread_count`` threads compute.
+    ``segments`` are modules or files. Modules run in inference mode on their own device (back end
+    "eager"). Files run on the CPU: those of ``export_onnx`` (back end "onnxruntime"), or ``.xml``
+    files of ``export.openvino.convert`` (back end "openvino"). ``thread_count`` threads compute.
     ``longest`` is the most tokens that the model takes.
 
     ``precision`` is that of products with weights. OpenVINO computes float32 files in "float32" or
@@ -59,8 +59,8 @@ class Chain:
     precision of their own, which the argument only names.
 
     Raises ``UsageError`` for no segments, several kinds at once, modules in training, or a
-    threshold outside [0, 1], and ``Unsupported`` for a precision that the engine or the processor
-    does not have.
+    threshold outside [0, 1]. Raises ``Unsupported`` for a precision that the engine or the
+    processor does not have.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Chain:
         if not segments:
             raise UsageError("a chain needs at least one segment")
         if thread_count < 1:
-            raise UsageError(f"thread_count must be at least 1, got {thread_count}")
+            raise UsageError(f"thread_count must be at least 1; got {thread_count}")
         kinds = {back_end_of(segment) for segment in segments}
         if len(kinds) > 1:
             raise UsageError("a chain holds modules or exported files of one engine, not both")
@@ -84,6 +84,7 @@ class Chain:
         self.thread_count, self.longest = thread_count, longest
         self.precision, self.rest = precision, self._rest(precision, rest)
         self._segments = [self._opened(segment) for segment in segments]
+        self._require_precision()
         pairs = zip(self._segments, self._segments[1:], strict=False)
         if any("hidden" in later.takes and not before.gives_hidden for before, later in pairs):
             raise UsageError("only the last segment of a chain may give logits alone")
@@ -105,12 +106,28 @@ class Chain:
     def _opened(self, segment: nn.Module | Path) -> Segment:
         if isinstance(segment, nn.Module):
             return ModuleSegment(segment)
-        if self.rest is not None:
-            return OpenVinoSegment(segment, self.thread_count, self.rest)
-        return OnnxSegment(segment, self.thread_count)
+        if self.rest is None:
+            return OnnxSegment(segment, self.thread_count)
+        return OpenVinoSegment(segment, self.thread_count, self.rest)
+
+    def _require_precision(self) -> None:
+        """Raise ``UsageError`` unless OpenVINO's files hold the precision that was given.
+
+        Of INT8 chains one segment is enough: a cascade ends in a model in float32.
+        """
+        files = [one for one in self._segments if isinstance(one, OpenVinoSegment)]
+        quantised = any(one.quantised for one in files)
+        if files and quantised != (self.precision == "int8"):
+            holds = "int8" if quantised else "float32"
+            raise UsageError(f"the segments hold {holds}; got {self.precision!r} as the precision")
 
     def __len__(self) -> int:
         return len(self._segments)
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """The names of the inputs of the first segment."""
+        return tuple(self._segments[0].takes)
 
     @property
     def threshold(self) -> float:

@@ -66,8 +66,8 @@ class Forms(Mapping[Form, Chain]):
     The forms, in this order: PyTorch in float32 and bfloat16, ONNX Runtime in float32 and in INT8
     with each of ``int8``, OpenVINO in float32, bfloat16 and INT8. ``compiled`` adds torch.compile
     and ``eager_int8`` torch.ao's INT8. INT8 in OpenVINO is calibrated on ``calibration``: inputs of
-    one text each, without pads. Forms whose package is not installed, bfloat16 that would be
-    emulated and INT8 without inputs are in ``missing`` with their reason.
+    one text each, without pads. ``missing`` holds the other forms with their reason: a package that
+    is not installed, bfloat16 that would be emulated, or INT8 without inputs.
 
     Exported files go to ``folder``, each written once. Opening a form raises the errors of
     ``export_chain``, ``quantise``, ``convert`` and ``quantise_static``.
@@ -135,7 +135,7 @@ class Forms(Mapping[Form, Chain]):
         The description names the precision that the form has on this processor. Raises
         ``Unsupported`` for a form of PyTorch, which has no files.
         """
-        sources = [path for path in self._parts[form]() if isinstance(path, Path)]
+        sources = [path for path in self.parts(form) if isinstance(path, Path)]
         if not sources:
             raise Unsupported(f"{form} has no files: save the model itself")
         folder.mkdir(parents=True, exist_ok=True)

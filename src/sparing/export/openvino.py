@@ -37,10 +37,11 @@ class Compiled:
 
     ``vocabularies`` are the rows of the embedding table that an input indexes, ``tokens`` the most
     tokens that have a position; None where the graph shows no limit. OpenVINO answers with the
-    embedding 0 beyond them, where ONNX Runtime fails.
+    embedding 0 beyond them, where ONNX Runtime fails. ``quantised`` says whether the file is INT8.
     """
 
     model: Any
+    quantised: bool
     vocabularies: Mapping[str, int]
     tokens: int | None
 
@@ -100,11 +101,12 @@ def open_compiled(path: Path, thread_count: int, floats: FloatPrecision) -> Comp
         "CACHE_DIR": "",
     }
     vocabularies, tokens = _limits(model)
+    quantised = _is_quantised(model)
     try:
         compiled = _core().compile_model(model, "CPU", settings)
     except RuntimeError as error:
         raise UsageError(f"{path} cannot be run: {reason_of(error)}") from error
-    return Compiled(compiled, vocabularies, tokens)
+    return Compiled(compiled, quantised, vocabularies, tokens)
 
 
 def read(path: Path) -> Any:
@@ -122,6 +124,11 @@ def read(path: Path) -> Any:
         return _core().read_model(os.fspath(path), os.fspath(weights))
     except RuntimeError as error:
         raise UsageError(f"{path} cannot be run: {reason_of(error)}") from error
+
+
+def held_precision(path: Path) -> Precision:
+    """The precision to open a file with: "int8" where activations are quantised, else "float32"."""
+    return "int8" if _is_quantised(read(path)) else "float32"
 
 
 def reason_of(error: Exception) -> str:
@@ -172,7 +179,8 @@ def save(model: Any, path: Path) -> None:
     try:
         require("openvino").save_model(model, os.fspath(path), compress_to_fp16=False)
     except RuntimeError as error:
-        raise OSError(0, f"cannot be written: {reason_of(error)}", os.fspath(path)) from error
+        reason = f"{reason_of(error)}; is the disk full?"
+        raise OSError(0, f"it cannot be written: {reason}", os.fspath(path)) from error
     for file in (path, path.with_suffix(WEIGHTS)):
         sync(file)
 
@@ -222,6 +230,10 @@ def _next_values(session: Any, values: Mapping[str, Tensor]) -> dict[str, Tensor
     return {"hidden": torch.from_numpy(hidden), **mask}
 
 
+def _is_quantised(model: Any) -> bool:
+    return any(node.get_type_name() == "FakeQuantize" for node in model.get_ops())
+
+
 def _limits(model: Any) -> tuple[dict[str, int], int | None]:
     """The vocabulary of each input that is looked up, and the most tokens with a position."""
     vocabularies: dict[str, int] = {}
@@ -253,24 +265,27 @@ def _tables(model: Any) -> list[Any]:
 
 
 def _most_tokens(model: Any, indices: Any, rows: int) -> int | None:
-    """The most tokens whose positions are all in a table of ``rows``.
+    """The most tokens with positions in a table of ``rows``; None where any number has some.
 
-    The positions of two lengths are computed by that part of the graph. Some models start at the
-    number after the pad token's, and count tokens that are none, so two tokens are tried.
+    That part of the graph is computed for two lengths, and for the length that then should be too
+    long: positions may be clipped, or grow ever more slowly. Some models start after the number of
+    the pad token, and pass over tokens that are pads, so two tokens are tried.
     """
     parameters = [given.get_node() for given in model.inputs]
     if any(len(given.get_partial_shape()) != 2 for given in model.inputs):
         return None
     ov = require("openvino")
     part = _core().compile_model(ov.Model([indices], parameters), "CPU", {"CACHE_DIR": ""})
-    ends = []
-    for tokens in (2, 3):
-        inputs = {
-            given.get_any_name(): np.stack([np.zeros(tokens), np.ones(tokens)]).astype(
-                given.get_element_type().to_dtype()
-            )
-            for given in part.inputs
-        }
-        ends.append(int(part(inputs)[0].max()))
-    step = ends[1] - ends[0]
-    return None if step < 1 else 2 + (rows - 1 - ends[0]) // step
+
+    def positions(tokens: int) -> Any:
+        rows_of_tokens = np.stack([np.zeros(tokens), np.ones(tokens)])
+        types = {made.get_any_name(): made.get_element_type().to_dtype() for made in part.inputs}
+        return part({name: rows_of_tokens.astype(kind) for name, kind in types.items()})[0]
+
+    first, second = (int(positions(tokens).max()) for tokens in (2, 3))
+    if second <= first:
+        return None
+    most = 2 + (rows - 1 - first) // (second - first)
+    beyond = positions(most + 1)
+    is_limit = int(beyond.max()) >= rows or beyond.shape[-1] <= most
+    return most if is_limit else None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 PROCESSOR = "preprocessor_config.json"
+LAST = ("config.json", "chain.json")
 
 
 def require_new(folder: Path) -> None:
@@ -42,17 +44,22 @@ def _scratch(folder: Path) -> AbstractContextManager[Path]:
     return scratch_inside(folder, "model") if folder.is_mount() else scratch_beside(folder)
 
 
-def _put(written: Path, folder: Path) -> None:
-    """Move the written files into the folder; a mounted one cannot be replaced, only filled.
+@contextmanager
+def writing_folder(folder: Path) -> Iterator[Path]:
+    """A folder to write to, that becomes ``folder`` at the end: whole, or not at all.
 
-    There the configuration goes last: without it the folder holds no model.
+    A mounted folder cannot be replaced, only filled. There the description of the model goes last:
+    without it the folder holds none. Raises ``OSError`` where nothing can be written.
     """
-    if not folder.is_mount():
-        written.replace(folder)
-        return
-    files = sorted(written.iterdir(), key=lambda file: file.name == "config.json")
-    for file in files:
-        file.replace(folder / file.name)
+    folder = folder.resolve()  # "." has no name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _scratch(folder) as written:
+        yield written
+        if not folder.is_mount():
+            written.replace(folder)
+            return
+        for file in sorted(written.iterdir(), key=lambda file: file.name in LAST):
+            file.replace(folder / file.name)
 
 
 def tokenizer_of(name: str) -> Any:
@@ -81,6 +88,19 @@ def tokenizer_of(name: str) -> Any:
     return None
 
 
+def save_beside(name: str, folder: Path) -> bool:
+    """Write the tokenizer or the processor of the model ``name``; whether it has a tokenizer."""
+    from sparing.foreign.pretrained import write_pretrained
+
+    tokenizer = tokenizer_of(name)
+    if tokenizer is not None:
+        write_pretrained(tokenizer, folder)
+    processor = expanded(name) / PROCESSOR
+    if processor.is_file():
+        shutil.copyfile(processor, folder / PROCESSOR)
+    return tokenizer is not None
+
+
 def save_model(model: PreTrainedModel, name: str, folder: Path) -> None:
     """Write the model, with its own tokenizer or processor, whole or not at all."""
     from safetensors import SafetensorError
@@ -88,18 +108,10 @@ def save_model(model: PreTrainedModel, name: str, folder: Path) -> None:
     from sparing.foreign.pretrained import write_pretrained
     from sparing.models.shared.quiet import quiet
 
-    folder = folder.resolve()  # "." has no name
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with _scratch(folder) as part:
+        with writing_folder(folder) as part:
             with quiet():
                 write_pretrained(model, part)
-            tokenizer = tokenizer_of(name)
-            if tokenizer is not None:
-                write_pretrained(tokenizer, part)
-            processor = expanded(name) / PROCESSOR
-            if processor.is_file():
-                shutil.copyfile(processor, part / PROCESSOR)
-            _put(part, folder)
+            save_beside(name, part)
     except SafetensorError as error:
         raise SparingError(f"cannot write to {folder}: {error}") from error

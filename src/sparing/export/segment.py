@@ -107,6 +107,7 @@ class OpenVinoSegment(_FileSegment):
     def __init__(self, path: Path, thread_count: int, floats: FloatPrecision) -> None:
         compiled = open_compiled(path, thread_count, floats)
         self.model, self.tokens = compiled.model, compiled.tokens
+        self.quantised = compiled.quantised
         self.takes = [given.get_any_name() for given in self.model.inputs]
         self.vocabularies = compiled.vocabularies
         self.sizes: Sizes = {

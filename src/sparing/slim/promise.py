@@ -12,15 +12,6 @@ from sparing.slim.evidence.candidates import DENSE, Candidate
 
 ENGINES = {"eager": "PyTorch", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 PRECISIONS = {"float32": "float32", "bfloat16": "bfloat16", "int8": "INT8"}
-# The fields of a form in the labels of a record, and their types.
-FIELDS = {
-    "arm": str,
-    "engine": str,
-    "precision": str,
-    "settings": str,
-    "threshold": float,
-    "cascade": bool,
-}
 prose = Prose("sparing.slim")
 
 
@@ -75,12 +66,10 @@ def guarantee(promise: Promise) -> tuple[str, str]:
 
 def form_of(record: Record) -> Candidate:
     """The form that a record is about; ``DataError`` where its labels name none."""
-    values = [record.labels.get(name) for name in FIELDS]
-    for (name, kind), value in zip(FIELDS.items(), values, strict=True):
-        right = isinstance(value, int | float) if kind is float else isinstance(value, kind)
-        if not right:
-            raise DataError(f"record {record.name!r} names no form: its {name!r} is {value!r:.40}")
-    return Candidate(*values)  # type: ignore[arg-type]
+    try:
+        return Candidate.from_labels(record.labels)
+    except (KeyError, ValueError) as error:
+        raise DataError(f"record {record.name!r} names no form by its labels: {error}") from error
 
 
 def engine_name(form: Candidate) -> str:

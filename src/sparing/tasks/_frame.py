@@ -51,8 +51,8 @@ Check = Callable[[Sequence[str]], bool]
 def read_frame(path: Path, *, encoding: str, is_header: Check, fits: Check) -> Frame:
     """The columns of a file, by its ending: .jsonl or .json, .parquet, else a table.
 
-    Of a table's first line ``is_header`` says whether it names the columns, and ``fits`` whether
-    it was split at the right separator: another one is used only if its first line fits. Raises
+    ``is_header`` says whether a table's first line names the columns. ``fits`` says whether that
+    line was split at the right separator; another one is used only if its first line fits. Raises
     ``DataError`` for a file of another format or encoding, ``UsageError`` for an encoding that
     Python does not know.
     """

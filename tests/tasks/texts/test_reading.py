@@ -106,12 +106,21 @@ def test_a_first_line_is_a_header_by_a_stated_rule(tmp_path):
     assert named.rows == (("a text",),)
     assert "the first line names the columns" in named.notes[0]
     assert len(read_texts(tmp_path / "b.csv", header=False)) == 2
+    wide = "Quality\t#1 ID\t#1 String\t#2 String\n1\t7\tone text\tanother text\n"
+    assert read_texts(write(tmp_path / "a.tsv", wide)).rows == (("one text", "another text"),)
+    headless = "gj04\t1\t\tour friends will not buy this\ngj04\t0\t*\tthey it bought\n"
+    path = write(tmp_path / "b.tsv", headless)
+    assert read_texts(path, columns="4", label="2").labels == ("1", "0")
 
 
 def test_a_tab_on_every_line_makes_pairs(tmp_path):
     pairs = read_texts(write(tmp_path / "a.txt", "one\ttwo\nthree\tfour\n"))
     assert pairs.rows == (("one", "two"), ("three", "four"))
-    assert "a pair of texts a line" in pairs.notes[0]
+    assert "texts: 1, 2; label: none; a tab on every line" in pairs.notes[0]
+    numbers = write(tmp_path / "c.txt", "a good film\t1\n\na bad film, sadly\t0\n")
+    assert read_texts(numbers).rows == TWO
+    assert "left out: 2" in read_texts(numbers).notes[0]
+    assert read_texts(numbers, label="2").labels == ("1", "0")
     texts = read_texts(write(tmp_path / "b.txt", "one\ttwo\nthree\n"))
     assert texts.rows == (("one\ttwo",), ("three",))
 
@@ -203,6 +212,9 @@ def test_what_is_no_file_is_refused(tmp_path):
         ([], DataError, "holds no texts"),
         ({}, DataError, "has no columns"),
         ({"text": ["a"], "label": []}, DataError, "different lengths"),
+        ({"text": "abc"}, UsageError, "the column 'text' is no list, but 'abc'"),
+        ({"text": 3}, UsageError, "the column 'text' is no list, but 3"),
+        ({"text": [3, 4], "n": [1, 2]}, DataError, "say which hold the texts"),
     ],
 )
 def test_an_object_of_another_kind_is_refused(value, error, said):

@@ -22,9 +22,9 @@ SIZES = Sizes(4, 4, 4)
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A tiny BERT with 48 positions, and its tokenizer of letters."""
-    place = save_tokenizer(tmp_path / "model")
-    save_bert(place, len(fast_tokenizer(str(place))))
-    return place
+    folder = save_tokenizer(tmp_path / "model")
+    save_bert(folder, len(fast_tokenizer(str(folder))))
+    return folder
 
 
 def parts(rows: list[str], labels: list[str | None] | None = None, **more) -> Parts:

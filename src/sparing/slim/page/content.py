@@ -163,7 +163,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
     threads = run.config.get("threads")
     settings = {
         "target": times(lookups.option(run, "speed", 2.0)),
-        "agreement asked for": per_cent(agree) if agree else "",
+        "agreement requested": per_cent(agree) if agree else "",
         "floor": f"{per_cent(lookups.option(run, 'floor', 0.995))} of the dense score",
         "widths tried": _shares(options.get("widths")),
         "tokens tried": _shares(options.get("tokens")),

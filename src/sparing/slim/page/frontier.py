@@ -120,7 +120,7 @@ def frontier_plot(run: Run) -> Plot:
 
     def paint(sheet: Sheet, axes: Axes) -> None:
         _set_limits(run, axes, known)
-        sheet.level(axes, 1.0, "fastest dense form in float32", 5)
+        sheet.level(axes, 1.0, "", 5)
         promise = promise_of(run.table)
         if promise is not None:
             at = 100 * promise.epsilon

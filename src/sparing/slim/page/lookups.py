@@ -81,7 +81,7 @@ def baseline(run: Run, batch: int) -> Candidate | None:
 def certified(run: Run) -> dict[float, Candidate | None]:
     """The form of each point of the frontier by its share of changed answers, the smallest first.
 
-    None stands for a point at which no form is certified.
+    None is a point at which no form is certified.
     """
     points = run.table.matching("certified_speed", {})
     shares = {

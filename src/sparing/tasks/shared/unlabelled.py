@@ -29,12 +29,12 @@ def with_unlabelled(
     """The task with more training rows that have no label, for distillation.
 
     A source is the name of another task of texts (without its training labels) or a file of texts,
-    see ``read_texts``. Of each source
-    ``most`` rows are used, sampled with ``seed`` (0: all). Rows that share a whole text, cut or
-    not, with a held-out split of the task are left out and counted in its notes. Texts are cut to
-    the task's longest. Raises ``UsageError`` for a task that was not read with a pretrained
-    tokenizer, or has another answer than a class. It raises it too for sources that have no texts,
-    or pairs where the task has none. Raises ``DataError`` for files that are missing or broken.
+    see ``read_texts``. Of each source ``most`` rows are used, sampled with ``seed`` (0: all). Rows
+    that share a whole text, cut or not, with a held-out split of the task are left out and counted
+    in its notes. Texts are cut to the task's longest. Raises ``UsageError`` for a task that was not
+    read with a pretrained tokenizer, or has another answer than a class. It raises it too for
+    sources that have no texts, or pairs where the task has none. Raises ``DataError`` for files
+    that are missing or broken.
     """
     if not sources:
         return task

@@ -74,7 +74,7 @@ def parts_of(
 ) -> Parts:
     """Divide texts into four disjoint parts; the same seed gives the same parts.
 
-    Rows that share a whole text (white space apart) are on one side. Choosing, calibration and
+    Rows that share a whole text, up to white space, are on one side. Choosing, calibration and
     test have distinct rows only, one of each group of rows that share a text. With ``hold_out``
     "last" the newest rows, those at the end, are for test, and those before them for calibration;
     older rows that share a text with them are left out. ``sizes`` replaces the rule of
@@ -110,7 +110,7 @@ def _sizes(texts: Texts, count: int, sizes: Sizes | None, needed: int) -> Sizes:
     """The sizes for so many groups; raises where there are too few of them."""
     chosen = sizes or default_sizes(count, needed)
     if min(chosen.choose, chosen.calibrate, chosen.test) < 1:
-        raise UsageError(f"every part needs at least 1 row, got {chosen}")
+        raise UsageError(f"every part needs at least 1 row; got {chosen}")
     if chosen.calibrate < needed:
         raise UsageError(
             f"calibration on {chosen.calibrate:,} rows is not enough: this promise needs {needed:,}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -112,9 +112,9 @@ def read_texts(
     pair of names is used, else a known name, else all columns of texts, if there are one or two.
     ``label`` names the column of labels ("": none). Unless given, it is ``label``, ``labels`` or
     ``target``, if there is one. ``header`` says whether a table's first line names its columns.
-    Unless given, it does where it has a known name, and in a .csv also where all its fields could
-    be names. The notes of the result state all choices. Rows without a text are left out, with a
-    note.
+    Unless given, it does where it has a known name, and, in a .csv or with three columns or more,
+    where all its fields could be names. The notes of the result state all choices. Rows without a
+    text are left out, with a note.
 
     Raises ``DataError`` for a source that is missing, damaged, no text or without any text, and
     ``UsageError`` for names or an encoding that do not exist.
@@ -150,7 +150,7 @@ class _Named:
 def _named(columns: str | Sequence[str] | None, label: str | None) -> _Named:
     names = (columns,) if isinstance(columns, str) else tuple(columns or ())
     if len(names) > 2 or len(set(names)) < len(names):
-        raise UsageError(f"columns are one name or two, got {listed(names)}")
+        raise UsageError(f"columns are one name or two; got {listed(names)}")
     return _Named(names, label)
 
 
@@ -177,29 +177,35 @@ def _from_path(
 
 
 def _lines(path: Path, columns: _Named, encoding: str) -> Texts:
-    """One text a line, or two where every line has one tab between two texts."""
-    if columns.texts or columns.label:
-        raise UsageError(f"{path} has one text a line and no columns: give a .csv or .tsv")
+    """One text a line, or two columns where every line has one tab between two texts."""
     text = decoded_text(path, encoding)
     _refuse_nul(path, text)
     # not splitlines: it would also break at marks inside of texts
     numbered = list(enumerate(re.split("\r\n|\n|\r", text), start=1))
-    texts = [(number, line) for number, line in numbered if line.strip()]
-    notes = _skipped(str(path), len(numbered) - len(texts) if text else 0, "lines")
-    parts = [tuple(line.split("\t")) for _, line in texts]
-    are_pairs = all(len(part) == 2 and all(map(str.strip, part)) for part in parts)
-    if texts and are_pairs:
-        notes = (f"{path}: a pair of texts a line, with a tab between them", *notes)
-    rows = tuple(parts) if are_pairs else tuple((line,) for _, line in texts)
-    return _sized(Texts(str(path), rows, None, notes), "line", [number for number, _ in texts])
+    lines = [(number, line) for number, line in numbered if line.strip()]
+    notes = _skipped(str(path), len(numbered) - len(lines) if text else 0, "lines")
+    numbers, parts = [number for number, _ in lines], [line.split("\t") for _, line in lines]
+    if lines and all(len(part) == 2 and all(map(str.strip, part)) for part in parts):
+        first, second = map(list, zip(*parts, strict=True))
+        frame = object_frame(str(path), {"1": first, "2": second})
+        frame = replace(frame, numbers=numbers, unit="line", assumed=("a tab on every line",))
+        texts = _of_frame(frame, columns)
+        return replace(texts, notes=(*texts.notes, *notes))
+    if columns.texts or columns.label:
+        raise UsageError(f"{path} has one text a line and no columns: give a .csv or .tsv")
+    return _sized(
+        Texts(str(path), tuple((line,) for _, line in lines), None, notes), "line", numbers
+    )
 
 
 def _table(path: Path, columns: _Named, encoding: str, header: bool | None) -> Frame:
-    names_fit = ends_with(path, (".csv", ".csv.gz"))
+    comma = ends_with(path, (".csv", ".csv.gz"))
 
     def is_header(first: Sequence[str]) -> bool:
         if header is not None:
             return header
+        # a .tsv of one or two columns is often texts alone
+        names_fit = comma or len(first) > 2
         return columns.fits(first) or (names_fit and all(map(_may_be_name, first)))
 
     frame = read_frame(path, encoding=encoding, is_header=is_header, fits=columns.fits)
@@ -230,11 +236,18 @@ def _frame_of(source: Any, split: str) -> Frame:
         values = {str(name): source[name].tolist() for name in source.columns}
         return object_frame("the data frame", {n: _without_nan(v) for n, v in values.items()})
     if isinstance(source, Mapping):
-        return object_frame("the mapping", {str(n): list(v) for n, v in source.items()})
+        return object_frame("the mapping", {str(n): _listed(n, v) for n, v in source.items()})
     kind = type(source).__name__
     raise UsageError(
         f"texts are a file, a data set, a list, a mapping or a data frame; got a {kind}"
     )
+
+
+def _listed(name: object, values: Any) -> list[Any]:
+    """A column's values; raises ``UsageError`` for a single value."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise UsageError(f"the column {quoted(name)} is no list, but {quoted(values)}")
+    return list(values)
 
 
 def _list_frame(rows: Sequence[Any]) -> Frame:

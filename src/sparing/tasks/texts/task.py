@@ -51,7 +51,7 @@ def task_of_texts(
     rows, notes = _labelled(texts, classes)
     splits, cut = encoded_splits(rows, encoder, "class", limit)
     ids = [row for part in splits.values() for row in part.inputs]
-    require_vocabulary(ids, config, tokenizer)
+    require_vocabulary(ids, vocabulary_of(config), tokenizer)
     return Task(
         Path(texts.train.source).name.partition(".")[0] or "texts",
         "tokens",
@@ -95,16 +95,21 @@ def token_limit_of(config: Any, tokenizer: Any) -> int:
     return min(limits, default=DEFAULT_TOKENS)
 
 
-def require_vocabulary(ids: Sequence[Tensor], config: Any, tokenizer: Any) -> None:
-    """Raise ``UsageError`` for token numbers that the model does not have."""
+def vocabulary_of(config: Any) -> int:
+    """How many tokens a model knows; raises ``UsageError`` for one that reads none."""
     size = getattr(config, "vocab_size", None)
-    if size is None:
+    if not isinstance(size, int):
         raise UsageError("the model reads no tokens: its configuration has no vocab_size")
+    return size
+
+
+def require_vocabulary(ids: Sequence[Tensor], size: int, tokenizer: Any) -> None:
+    """Raise ``UsageError`` for token numbers that a model of ``size`` tokens does not have."""
     highest = int(torch.cat([*ids]).max())
     if highest >= size:
         raise UsageError(
-            f"the tokenizer {_name_of(tokenizer)} is another model's: it makes token {highest:,}, and the "
-            f"model has {size:,} tokens"
+            f"the tokenizer {_name_of(tokenizer)} is another model's: it makes token {highest:,}, "
+            f"and the model has {size:,} tokens"
         )
 
 
