@@ -161,8 +161,8 @@ def names_of(given: argparse.Namespace) -> list[str]:
     return names
 
 
-def main() -> None:
-    """Do what is missing, then pool."""
+def arguments() -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", required=True, help="an encoder's folder")
     parser.add_argument("--tasks", default="sst2,mrpc,imdb", help="separated by commas")
@@ -172,12 +172,16 @@ def main() -> None:
     parser.add_argument("--speed", type=float, default=2.0, help="the speed to aim for")
     parser.add_argument("--set", action="append", default=[], help="NAME=VALUE, as of slim")
     parser.add_argument("--output-dir", type=Path, default=Path("runs/slim-tasks"))
-    given = parser.parse_args()
-    seeds = [int(seed) for seed in given.seeds.split(",")]
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Do what is missing, then pool."""
+    given = arguments()
     with Progress() as bar:
         for name in names_of(given):
-            for seed in seeds:
-                run_one(name, seed, given, bar)
+            for seed in given.seeds.split(","):
+                run_one(name, int(seed), given, bar)
     slim_pool.pool(given.output_dir, given.output_dir / "summary.json")
 
 
