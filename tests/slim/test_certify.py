@@ -76,13 +76,15 @@ def pretend(steps, changes, speeds):
 
 def test_the_changed_answers_of_the_calibration_part_decide(steps):
     count = len(steps.parts[1])
-    dense, good, bad = pretend(steps, [(0, 0), (0, 1), (0, count // 4)], [1.0, 2.0, 3.0])
+    dense, good, bad = pretend(steps, [(0, 0), (0, 1), (1, count // 4)], [1.0, 2.0, 3.0])
     records = certify(steps)
     state = read_state(steps.models.folder)
     for point in state.points:
         bound = binom.cdf(1, count, point.epsilon)
         assert point.count == count
-        assert point.candidate in (None, good), "the other form looks as good to the choosing part"
+        assert point.candidate in (None, good), (
+            "the other form looks good to the choosing part alone"
+        )
         if point.candidate == good:
             assert (point.speed, point.changed) == (2.0, 1)
             assert bound <= 0.05
