@@ -41,14 +41,15 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "measure/seeds.py": ("../papers/tests/hugginggreen/test_page.py",),
     },
     "calibration": {
-        "measure/calibration.py": ("slim/test_calibration.py",),
+        "measure/calibration.py": ("slim/test_certify.py",),
         "transfer/confidence.py": ("layers/test_confidence.py",),
     },
     "verdicts": {
         "compare/page/verdict.py": ("compare/test_many_variants.py", "report/test_wording.py"),
         "compare/analysis.py": ("compare/test_verdict.py", "compare/test_agreement.py"),
         "compare/claims.py": ("compare/test_agreement.py", "compare/test_analysis.py"),
-        "slim/choices.py": ("slim/test_use.py",),
+        "slim/state.py": ("slim/test_serving.py",),
+        "slim/evidence/candidates.py": (),
         "experiment/claims.py": ("compare/test_analysis.py", "slim/test_choose.py"),
     },
     "summaries": {"experiment/summary.py": ()},

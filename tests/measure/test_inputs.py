@@ -71,6 +71,33 @@ def test_everybody_has_every_turn():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("block", [1, 3, 4, 10, 50])
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_blocks_are_run_call_by_call_and_answers_stay_in_order(block, rounds):
+    """Against a plain form: lists of calls, block after block, and each one rotated or reversed."""
+    names, inputs, clock = ["a", "b", "c"], list(range(10)), Clock()
+    calls = {name: clock.call(name, lambda n: n + 1) for name in names}
+    timings = time_inputs(calls, inputs, rounds=rounds, warmup=0, block=block, clock=clock)
+    expected = []
+    for number in range(rounds):
+        parts = [inputs[start : start + block] for start in range(0, len(inputs), block)]
+        for place, part in enumerate(parts):
+            shift, odd = (place + number) % 3, (place + number) // 3 % 2
+            order = names[shift:] + names[:shift]
+            for name in reversed(order) if odd else order:
+                expected += [(name, given) for given in part]
+    assert clock.log == expected
+    for name, timing in timings.items():
+        assert timing.answers == [f"{name}{given}" for given in inputs]
+        np.testing.assert_allclose(timing.times_ms, [[n + 1 for n in inputs]] * rounds)
+
+
+@pytest.mark.parametrize("block", [0, -1])
+def test_a_block_has_an_input(block):
+    with pytest.raises(UsageError, match="at least one round and block"):
+        time_inputs({"a": lambda n: n}, [1], block=block)
+
+
 def test_slow_drift_cancels():
     clock = Clock()
 

@@ -35,17 +35,19 @@ def steps(images_run, task, tmp_path):
     return steps_of(DIGITS, task, tmp_path)
 
 
-def test_every_exit_of_the_plan_stays_and_its_widths_are_final(images_run):
-    state = read_state(images_run.folder)
-    model = sparing.load(images_run.folder / "models" / state.folder)
+def test_every_exit_of_the_plan_stays_and_its_widths_are_final(texts_run):
+    state = read_state(texts_run.folder)
+    model = sparing.load(texts_run.folder / "models" / state.folder)
     plan = state.chosen.plan
     assert [(size.heads, size.neurons) for size in model.encoder.sizes] == list(
         zip(plan.heads, plan.neurons, strict=True)
     )
-    wide = sparing.load(images_run.folder / "models" / "adaptive")
-    assert model.plan.stops == tuple(n for n in wide.encoder.exits if n < plan.layers)
-    assert model.plan.threshold == 1.0
-    assert model.plan.stops, "these tests need a plan with exits"
+    wide = sparing.load(texts_run.folder / "models" / "adaptive")
+    stops = tuple(n for n in wide.encoder.exits if n < plan.layers)
+    assert model.plan.stops == stops, "the exits of a plan are cut off at a threshold of 1"
+    assert stops, "this test needs a plan with exits"
+    parts = {r.labels["engine"]: r.value for r in of_name(texts_run, "form_segments", arm="slim")}
+    assert set(parts.values()) == {len(stops) + 2}  # and the dense model at the end
     trained, cut = model.encoder.layers[0].output.weight, wide.encoder.layers[0].output.weight
     assert not torch.equal(trained, cut[:, : trained.shape[1]])
     for (name, mine), (_, theirs) in zip(

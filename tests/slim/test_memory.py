@@ -1,10 +1,10 @@
-"""The peak of every form of a run: which forms there are, and that each is the model it says."""
+"""The peak of every tested form: which forms there are, and that each is the model it says."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
-import jaxtyping
 import pytest
 import torch
 
@@ -12,22 +12,19 @@ import sparing
 from sparing.export.dense import dense_segment
 from sparing.export.folder import export_chain
 from sparing.export.onnx import export_onnx
+from sparing.foreign.pretrained import write_pretrained
 from sparing.layers.plan import narrowed
 from sparing.measure.memory import PeakMemory
-from sparing.slim import memory
-from sparing.slim.engines import Engines
+from sparing.slim.evidence import memory
+from sparing.slim.evidence.candidates import Candidate
+from sparing.slim.evidence.memory import Stored
 from sparing.transfer.freezing import segments
 from tests.transfer.classifiers import dense, texts
 
 GIVEN = texts([12, 5, 9])
-
-
-@pytest.fixture(autouse=True)
-def _free_sizes():
-    """An export's sizes are symbols, which the checks of annotations do not know."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+EAGER = Candidate("dense", "eager", "float32")
+ONNX = Candidate("dense", "onnxruntime", "float32")
+OURS = Candidate("slim", "onnxruntime", "float32", threshold=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -42,67 +39,55 @@ def ours(model):
 
 @pytest.fixture
 def called(monkeypatch):
-    """What fresh processes would be asked; each form is called here instead."""
+    """The answers of every form, each called here instead of in a fresh process."""
     calls = []
 
     def peak(target, arguments, *, threads):
-        assert target == "sparing.slim.memory:call_of"
-        output = memory.call_of(**arguments)()
-        calls.append((arguments["engine"], output))
+        assert target == "sparing.slim.evidence.memory:call_of"
+        calls.append(memory.call_of(**arguments)())
         return PeakMemory(100 + len(calls), "measured", "cpu", "pretended")
 
     monkeypatch.setattr(memory, "peak_memory", peak)
     return calls
 
 
-def answers(model, plan=None):
-    if plan is not None:
-        model.plan = plan
-    with torch.inference_mode():
-        return model(**GIVEN).logits
-
-
 def test_every_form_is_called_and_answers_as_its_model(model, ours, called, tmp_path):
     plan = replace(narrowed(ours.encoder.sizes, 0.5), exits=(1,), threshold=0.5)
     example = {name: value[:, :6] for name, value in GIVEN.items()}
-    engines = Engines(None, tmp_path, 1, False)
-    export_onnx(dense_segment(model), example, tmp_path / "dense" / "dense.onnx")
+    write_pretrained(model, tmp_path / "model")
+    whole = tmp_path / "dense.onnx"
+    export_onnx(dense_segment(model), example, whole)
     ours.plan = plan
-    export_chain(segments(ours), example, tmp_path / "chosen", threshold=plan.threshold)
-    records = memory.form_peaks(engines, model, ours, plan, GIVEN)
-    peaks = [r for r in records if r.name == "peak_bytes"]
-    forms = [(r.labels["arm"], r.labels["engine"]) for r in peaks]
-    assert forms == [(arm, e) for e in ("eager", "onnxruntime") for arm in ("dense", "slim")]
+    parts = export_chain(segments(ours), example, tmp_path / "slim", threshold=plan.threshold)
+    cascade = replace(OURS, cascade=True)
+    forms = [
+        Stored(EAGER, (tmp_path / "model",)),
+        Stored(ONNX, (whole,)),
+        Stored(OURS, tuple(parts)),
+        Stored(cascade, (*parts, whole)),
+    ]
+    records = memory.peaks(forms, GIVEN)
+    peaks = [record for record in records if record.name == "peak_bytes"]
+    assert [Candidate.from_labels(record.labels) for record in peaks] == [
+        *(EAGER, ONNX, OURS, cascade)
+    ]
+    assert [record.value for record in peaks] == [101, 102, 103, 104]
     assert all(r.labels["batch"] == 3 and r.labels["tokens"] == 12 for r in records)
-    assert [r.value for r in peaks] == [101, 102, 103, 104]
-    weights = {
-        (r.labels["arm"], r.labels["engine"]): r.value for r in records if r.name == "weight_bytes"
-    }
-    assert weights["slim", "eager"] < weights["dense", "eager"]
-    for (_, output), expected in zip(
-        called, 2 * [answers(model), answers(ours, plan)], strict=True
-    ):
-        torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-4)
+    weights = [record.value for record in records if record.name == "weight_bytes"]
+    assert 0 < weights[2] < weights[1]
+    assert weights[3] == weights[2] + weights[1]
+    with torch.inference_mode():
+        answers = [model(**GIVEN).logits, ours(**GIVEN).logits]
+    for output, expected in zip(called, (answers[0], *answers), strict=False):
+        torch.testing.assert_close(output[0], expected, rtol=1e-4, atol=1e-4)
 
 
-def test_what_has_not_been_exported_is_left_out(model, ours, called, tmp_path):
-    plan = narrowed(ours.encoder.sizes, 0.5)
-    records = memory.form_peaks(Engines(None, tmp_path, 1, False), model, ours, plan, GIVEN)
-    assert {r.labels["engine"] for r in records} == {"eager"}
-    assert [engine for engine, _ in called] == ["eager", "eager"]
-
-
-def test_segments_are_taken_in_their_order(model, ours, called, tmp_path, monkeypatch):
-    (tmp_path / "chosen").mkdir()
-    for number in range(11):
-        (tmp_path / "chosen" / f"segment-{number}.onnx").touch()
-    seen = []
-    monkeypatch.setattr(memory, "peaks", lambda forms, *_: seen.extend(forms) or [])
-    plan = narrowed(ours.encoder.sizes, 0.5)
-    memory.form_peaks(Engines(None, tmp_path, 1, False), model, ours, plan, GIVEN)
-    last = seen[-1]
-    assert (last.arm, last.engine) == ("slim", "onnxruntime")
-    assert [path.stem for path in last.paths] == [f"segment-{n}" for n in range(11)]
+def test_weights_of_openvino_lie_beside_its_file(tmp_path):
+    for name, size in (("a.xml", 10), ("a.bin", 500), ("b.xml", 10), ("b.bin", 30)):
+        (tmp_path / name).write_bytes(b"0" * size)
+    one = Stored(OURS, (tmp_path / "a.xml", tmp_path / "b.xml"))
+    assert one.weight_bytes == 530
+    assert Stored(OURS, (Path("nowhere.onnx"),)).weight_bytes == 0
 
 
 @pytest.mark.slow
@@ -121,6 +106,7 @@ def test_a_chain_needs_the_memory_of_one_segment_not_of_all(tmp_path):
     }.items():
         adaptive.plan = plan
         paths = export_chain(segments(adaptive), example, tmp_path / name)
-        forms.append(memory.Form(name, "onnxruntime", tuple(paths), plan.threshold))
+        form = replace(OURS, settings=name, threshold=plan.threshold)
+        forms.append(Stored(form, tuple(paths)))
     one, four = (r.value for r in memory.peaks(forms, texts([500] * 8)) if r.name == "peak_bytes")
     assert four < 1.5 * one

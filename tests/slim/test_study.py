@@ -16,6 +16,7 @@ import sparing
 from sparing.core.errors import UsageError
 from sparing.experiment.owned import drop_run
 from sparing.experiment.registry import find_study
+from sparing.experiment.schema import schema_of
 from sparing.outcome import finish
 from sparing.slim import models as slim_models
 from sparing.slim import study as slim
@@ -60,16 +61,11 @@ def test_every_step_ends(done, texts_run):
 
 
 def test_all_its_records_are_declared(done):
-    declared = find_study("slim").declared() if hasattr(find_study("slim"), "declared") else None
-    import tomllib
-    from importlib.resources import files
-
-    declared = tomllib.loads(files("sparing.slim").joinpath("records.toml").read_text())
+    schema = schema_of(find_study("slim"))
     for record in done.records:
-        assert record.name in declared, record.name
-        known = set(declared[record.name]["labels"])
-        assert set(record.labels) <= known, (record.name, set(record.labels) - known)
-        assert record.unit == declared[record.name].get("unit", record.unit)
+        declared = schema.entry(record.name)
+        assert set(record.labels) <= set(declared.labels), record.name
+        assert record.unit in declared.units, record.name
 
 
 def test_what_is_served_follows_the_rule(done):
@@ -133,7 +129,7 @@ def test_a_task_with_labels_reports_its_score_and_agreement(images_run):
     form = served(read_state(images_run.folder), 0.05).labels
     assert of_name(images_run, "whole_score", metric="accuracy", **form)
     assert of_name(images_run, "agreement", **form)
-    claims = [claim.name for claim in slim.claims_of(DIGITS)]
+    claims = [claim.text for claim in slim.claims_of(DIGITS)]
     assert claims == [
         "speed over the best dense form, batch 1",
         "answers of the dense model kept",
@@ -243,7 +239,10 @@ def test_a_full_disk_in_the_middle_loses_nothing(images_run, tmp_path, monkeypat
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with monkeypatch.context() as patch, pytest.raises(Exception, match="(?i)no space left") as seen:
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(Exception, match="(?i)no space left") as seen,
+    ):
         patch.setattr(certify, "save_tensors", full)
         run_of(DIGITS, folder)
     assert "\n" not in str(seen.value)

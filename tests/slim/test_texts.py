@@ -114,7 +114,9 @@ def test_shares_of_answers_and_agreement_are_recorded(texts_run, given):
 
 
 def test_without_labels_no_score_is_promised(texts_options):
-    assert [claim.name for claim in claims_of(texts_options)][-1] == "answers of the dense model kept"
+    assert [claim.text for claim in claims_of(texts_options)][
+        -1
+    ] == "answers of the dense model kept"
 
 
 def test_before_the_dense_model_has_answered_there_is_no_task(given, texts_options, tmp_path):

@@ -71,7 +71,7 @@ def test_ours_is_distilled_on_them_and_the_dense_model_is_not(workspace, monkeyp
     monkeypatch.setattr(slim_models, "train", look)
     monkeypatch.setattr(fixed_width, "train", look)
     model = models.ordered(models.dense())
-    monkeypatch.setattr(type(models), "fine_tuned", False)
+    models.__dict__["fine_tuned"] = name != "train_dense"
 
     calls = {
         "train_adaptive": lambda: models.train_adaptive(),

@@ -23,7 +23,7 @@ from sparing.slim.evidence.candidates import (
     losses,
 )
 from sparing.slim.evidence.certified import certified_frontier
-from sparing.slim.inputs import inputs_of
+from sparing.slim.models import inputs_of
 from sparing.slim.search.choose import sample
 from sparing.slim.search.divergence import divergence
 from sparing.slim.state import is_reference
@@ -75,19 +75,29 @@ def certify(steps: Steps) -> list[Record]:
     With ``agree`` it is one point, at the whole level ``delta``. Else its points hold together.
     Forms that lose more score than the floor allows where plans are chosen do not compete.
     """
-    state, options = steps.state, steps.options
-    competing = [t for t in state.candidates if t.good and not is_reference(t)]
-    forms = [timed.candidate for timed in competing]
     both = steps.forms
     choose, calibrate = (answers_of(steps, both, part) for part in PARTS)
-    certified = certified_frontier(
+    competing = [t for t in steps.state.candidates if t.good and not is_reference(t)]
+    points = _points(steps, competing, choose, calibrate)
+    steps.keep(points=tuple(points))
+    return [*(_point_record(steps, point) for point in points), *_guarantee(steps)]
+
+
+def _points(
+    steps: Steps, competing: Sequence[Timed], choose: Logits, calibrate: Logits
+) -> list[Point]:
+    """The certified frontier of these forms; without any form its points have none."""
+    forms = [timed.candidate for timed in competing]
+    if not forms:
+        return [Point(epsilon, None, 1.0, 0, len(steps.parts[1])) for epsilon in steps.epsilons]
+    frontier = certified_frontier(
         losses(forms, calibrate, steps.calibration_logits),
         torch.tensor([timed.speed for timed in competing]).numpy(),
         losses(forms, choose, steps.dense_logits),
         steps.epsilons,
-        options.delta,
+        steps.options.delta,
     )
-    points = [
+    return [
         Point(
             one.epsilon,
             None if one.form is None else forms[one.form],
@@ -95,10 +105,8 @@ def certify(steps: Steps) -> list[Record]:
             one.changed or 0,
             one.examples,
         )
-        for one in certified
+        for one in frontier
     ]
-    steps.keep(points=tuple(points))
-    return [*(_point_record(steps, point) for point in points), *_guarantee(steps)]
 
 
 def answers_of(steps: Steps, both: BothForms, part: str) -> dict[Candidate, Tensor]:
@@ -177,17 +185,15 @@ def _guarantee(steps: Steps) -> list[Record]:
     """The served form's changed answers on the calibration texts, and what is promised."""
     one = steps.served()
     point = next(p for p in steps.state.points if p.epsilon == steps.epsilon)
-    certified = (
-        one == point.candidate
-    )  # else it is the dense model in float32, the reference itself
-    changed, count = (point.changed if certified else 0), point.count
+    found = one == point.candidate  # else it is the dense model in float32, the reference itself
+    changed, count = (point.changed if found else 0), point.count
     alone = upper_bound(changed, count, steps.options.delta)
     labels: dict[str, Label] = {
         **one.labels,
         "epsilon": steps.epsilon,
         "delta": steps.options.delta,
         "disagreements": changed,
-        "reference": not certified,
+        "reference": not found,
         "bound_alone": alone,
     }
     return [Record("disagreement", changed / count, "share", "measured", labels, count=count)]

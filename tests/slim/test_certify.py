@@ -1,0 +1,206 @@
+"""The certified frontier of a run: it rests on calibration texts that nothing else has seen."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from scipy.stats import binom
+
+from sparing.core.errors import DataError, UsageError
+from sparing.slim.evidence import certify as certifying
+from sparing.slim.evidence.candidates import Candidate, Timed, changed_by
+from sparing.slim.evidence.certify import FILE, answer_forms, answers_of, certify
+from sparing.slim.state import read_state, write_state
+from sparing.slim.study import steps_of
+from sparing.slim.texts import FILE as DENSE_FILE
+from sparing.slim.texts import texts_task
+from tests.slim.conftest import of_name, only
+
+READ = {"options": {}, "seed": 0, "hold_out": "random", "changed": 0.05, "delta": 0.05}
+DENSE = Candidate("dense", "eager", "float32")
+OURS = Candidate("slim", "eager", "float32")
+
+
+@pytest.fixture(scope="module")
+def task(toy, texts_file):
+    return texts_task(str(texts_file), str(toy), **READ)
+
+
+@pytest.fixture
+def folder(texts_run, tmp_path):
+    """The run's folder without its exported files."""
+    shutil.copytree(texts_run.folder / "models", tmp_path / "models")
+    for name in (FILE, DENSE_FILE, "state.json"):
+        shutil.copyfile(texts_run.folder / name, tmp_path / name)
+    return tmp_path
+
+
+@pytest.fixture
+def steps(task, folder, texts_options, monkeypatch):
+    """Steps in PyTorch and ONNX Runtime, as the run had."""
+    monkeypatch.setattr("sparing.export.forms.missing_packages", only("onnxruntime"))
+    return steps_of(texts_options, task, folder)
+
+
+def pretend(steps, changes, speeds):
+    """Forms in the stored answers with so many changed texts to choose and to calibrate on."""
+    keys, stored = [], {}
+    references = {"choose": steps.dense_logits, "calibrate": steps.calibration_logits}
+    for number, (counts, speed) in enumerate(zip(changes, speeds, strict=True)):
+        key = DENSE if number == 0 else replace(OURS, settings=f"form {number}")
+        keys.append(Timed(key, 0.0, 0.0, good=True, speed=speed))
+        for (part, reference), count in zip(references.items(), counts, strict=True):
+            logits = reference.clone()
+            logits[:count] = -logits[:count]
+            name = "|".join((part, key.model, key.engine, key.precision, key.settings))
+            stored[name] = logits[:, None].contiguous()
+    save_file(stored, steps.models.folder / FILE)
+    write_state(steps.models.folder, replace(steps.state, candidates=tuple(keys)))
+
+    class Both:
+        """Forms that are only stored answers."""
+
+        keys = [timed.candidate for timed in read_state(steps.models.folder).candidates]
+
+        def require(self, known):
+            assert set(known) == set(self.keys)
+
+    steps.__dict__["forms"] = Both()
+    return [timed.candidate for timed in keys]
+
+
+def test_the_changed_answers_of_the_calibration_part_decide(steps):
+    count = len(steps.parts[1])
+    dense, good, bad = pretend(steps, [(0, 0), (0, 1), (1, count // 4)], [1.0, 2.0, 3.0])
+    records = certify(steps)
+    state = read_state(steps.models.folder)
+    for point in state.points:
+        bound = binom.cdf(1, count, point.epsilon)
+        assert point.count == count
+        assert point.candidate in (None, good), (
+            "the other form looks good to the choosing part alone"
+        )
+        if point.candidate == good:
+            assert (point.speed, point.changed) == (2.0, 1)
+            assert bound <= 0.05
+    assert state.points[-1].candidate == good
+    assert steps.served() == good
+    (seen,) = of_name(_Result(records), "disagreement")
+    assert (seen.value, seen.count) == (1 / count, count)
+    assert seen.labels["reference"] is False
+    assert dense != bad
+
+
+class _Result:
+    def __init__(self, records):
+        self.records = records
+
+
+def test_where_nothing_is_certified_the_reference_is_served(steps):
+    count = len(steps.parts[1])
+    dense, _ = pretend(steps, [(0, 0), (0, count // 2)], [1.0, 5.0])
+    records = certify(steps)
+    assert [point.candidate for point in steps.state.points] == [None] * 5
+    assert steps.served() == dense
+    (seen,) = of_name(_Result(records), "disagreement")
+    assert (seen.value, seen.labels["reference"]) == (0.0, True)
+    assert all(r.value is None for r in of_name(_Result(records), "certified_speed"))
+
+
+def test_one_point_has_the_whole_error_probability(steps):
+    """Three changes pass alone at the whole level, and do not beside four other points."""
+    count = len(steps.parts[1])
+    epsilon = 0.05
+    limit = max(c for c in range(count) if binom.cdf(c, count, epsilon) <= 0.05)
+    _, ours = pretend(steps, [(0, 0), (0, limit)], [1.0, 2.0])
+    object.__setattr__(steps, "options", replace(steps.options, agree=0.95))
+    certify(steps)
+    (point,) = steps.state.points
+    assert point.candidate == ours
+    pretend(steps, [(0, 0), (0, limit + 1)], [1.0, 2.0])
+    certify(steps)
+    assert steps.state.points[0].candidate is None
+
+
+def test_forms_below_the_floor_do_not_compete(steps):
+    _, ours = pretend(steps, [(0, 0), (0, 0)], [1.0, 2.0])
+    certify(steps)
+    assert steps.served() == ours
+    state = steps.state
+    worse = tuple(replace(t, good=t.candidate.model == "dense") for t in state.candidates)
+    write_state(steps.models.folder, replace(state, candidates=worse))
+    certify(steps)
+    assert steps.served() == DENSE
+
+
+def test_points_are_those_of_the_stored_answers(texts_run, steps):
+    state = read_state(texts_run.folder)
+    stored = load_file(texts_run.folder / FILE)
+    for point in state.points:
+        if point.candidate is None:
+            continue
+        one = point.candidate
+        name = "|".join(("calibrate", one.model, one.engine, one.precision, one.settings))
+        changed = changed_by(one, stored[name], steps.calibration_logits)
+        assert (point.changed, point.count) == (int(changed.sum()), len(changed))
+    for timed in state.candidates:
+        one = timed.candidate
+        name = "|".join(("choose", one.model, one.engine, one.precision, one.settings))
+        changed = changed_by(one, stored[name], steps.dense_logits)
+        assert timed.changed == pytest.approx(float(np.mean(changed)))
+
+
+def test_answers_that_are_damaged_are_one_line(steps):
+    path = steps.models.folder / FILE
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(DataError, match=f"{FILE} is missing or damaged.*--overwrite") as seen:
+        answers_of(steps, steps.forms, "choose")
+    assert "\n" not in str(seen.value)
+    path.unlink()
+    with pytest.raises(DataError, match="is missing or damaged"):
+        answers_of(steps, steps.forms, "choose")
+
+
+@pytest.mark.parametrize("name", ["candidates", "certify", "verify", "answers"])
+def test_every_later_step_refuses_other_engines_in_one_line(steps, monkeypatch, name):
+    from sparing.slim.evidence import verify
+
+    monkeypatch.setattr("sparing.export.forms.missing_packages", only())
+    step = {
+        "candidates": certifying.time_candidates,
+        "certify": certify,
+        "verify": lambda given: verify.verify_forms(given, 1),
+        "answers": verify.answer_all,
+    }[name]
+    with pytest.raises(UsageError, match="can be built not any more.*begin it anew") as seen:
+        step(steps)
+    assert "\n" not in str(seen.value)
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_a_form_that_answers_with_nan_is_named(steps, monkeypatch, part):
+    monkeypatch.setattr("sparing.export.forms.missing_packages", only())
+    rows = len(steps.parts[0])
+    calls = []
+
+    class Broken:
+        def __len__(self):
+            return 1
+
+        def every_exit(self, inputs):
+            calls.append(inputs)
+            logits = torch.zeros(1, 1, 2)
+            if len(calls) == (1 if part == 0 else rows + 1):
+                logits[:] = torch.nan
+            return logits
+
+    monkeypatch.setattr(type(steps.forms), "chain", lambda *_, **__: Broken())
+    before = (steps.models.folder / FILE).read_bytes()
+    with pytest.raises(DataError, match="dense, eager float32 gives answers that are not finite"):
+        answer_forms(steps)
+    assert (steps.models.folder / FILE).read_bytes() == before

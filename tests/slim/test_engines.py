@@ -1,0 +1,258 @@
+"""The forms of both models in every engine, their exits, and cascades, against steps by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jaxtyping
+import pytest
+import torch
+from transformers import BertForSequenceClassification, BertTokenizerFast
+
+from sparing.core.errors import UsageError
+from sparing.export.dense import dense_segment
+from sparing.export.engine import Chain
+from sparing.export.folder import open_chain
+from sparing.slim import engines as slim_engines
+from sparing.slim.engines import BothForms, Engines
+from sparing.slim.evidence.candidates import Candidate, answers_at
+from sparing.tasks import Examples, load_task
+from sparing.transfer.adaptive import adapt
+from sparing.transfer.freezing import segments
+from tests.slim.conftest import only, texts_of
+from tests.transfer.classifiers import dense as random_model
+from tests.transfer.classifiers import texts as random_texts
+
+ENGINES = ("eager", "onnxruntime", "openvino")
+
+
+@pytest.fixture(scope="module")
+def rows(toy):
+    """Texts of many lengths, as token numbers."""
+    tokenizer = BertTokenizerFast.from_pretrained(toy)
+    return [torch.tensor(tokenizer(text)["input_ids"]) for text in texts_of(24, seed=5)]
+
+
+@pytest.fixture(scope="module")
+def task(toy, rows):
+    """A task of these texts."""
+    examples = Examples("input_ids", rows, torch.zeros(len(rows), dtype=torch.long))
+    given = load_task("listops", examples=20)
+    return replace(given, train=examples, validation=examples, test=examples, tokens=24)
+
+
+@pytest.fixture(scope="module")
+def models(toy):
+    """The dense model, and a narrow one with an exit that is unsure of some texts."""
+    dense = BertForSequenceClassification.from_pretrained(toy).eval()
+    ours = adapt(BertForSequenceClassification.from_pretrained(toy), exits=(1, 2)).eval()
+    with torch.no_grad():
+        for head in ours.encoder.heads.values():
+            head.classifier.weight.mul_(0.3)
+    sizes = ours.plan
+    return dense, ours, replace(sizes.shortened(2), exits=(1,), threshold=0.5)
+
+
+@pytest.fixture(scope="module")
+def both(models, task, tmp_path_factory):
+    """Both models in every engine."""
+    dense, ours, plan = models
+    with pytest.MonkeyPatch.context() as patch:
+        jaxtyping.config.update("jaxtyping_disable", True)
+        patch.setattr(slim_engines, "MOST_INPUTS", 6)
+        built = Engines(task, tmp_path_factory.mktemp("engines"), 1)
+        return BothForms(built.dense(dense), built.ours(ours, plan, "slim"), 1, 24)
+
+
+@pytest.fixture(scope="module")
+def threshold(both, task):
+    """A threshold at which texts exit everywhere, far from the confidence of any of them."""
+    chain = both.chain(Candidate("slim", "eager", "float32"), cascade=True)
+    stored = torch.cat([chain.every_exit(batch_of(task, [n])) for n in range(24)])
+    known = stored[:, :2].softmax(-1).amax(-1).flatten().sort().values
+    gaps = sorted(zip(known.diff().tolist(), known.tolist(), strict=False), reverse=True)
+    for gap, start in gaps:
+        _, numbers = answers_at(stored, start + gap / 2, cascade=True)
+        if set(numbers.tolist()) == {0, 1, 2}:
+            return start + gap / 2
+    raise AssertionError("these tests need texts that exit everywhere")
+
+
+def batch_of(task, indices):
+    batch = task.collate([task.test[index] for index in indices])
+    batch.pop("labels")
+    return batch
+
+
+@torch.no_grad()
+def by_hand(parts, batch, threshold):
+    """Each text alone and without pads: modules one after another, the dense model last."""
+    answers, numbers = [], []
+    for ids, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True):
+        inputs = {"input_ids": ids[mask.bool()][None], "attention_mask": mask[mask.bool()][None]}
+        hidden = None
+        for number, part in enumerate(parts):
+            whole = number == 0 or part is parts[-1]
+            given = (
+                inputs if whole else {"hidden": hidden, "attention_mask": inputs["attention_mask"]}
+            )
+            out = part(**given)
+            hidden, logits = (None, out) if isinstance(out, torch.Tensor) else out[:2]
+            if number == len(parts) - 1 or float(logits.softmax(-1).max()) > threshold:
+                break
+        answers.append(logits[0].detach())
+        numbers.append(number)
+    return torch.stack(answers), torch.tensor(numbers)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_cascade_is_slim_and_then_dense(both, models, task, threshold, engine):
+    dense, ours, plan = models
+    ours.plan = plan
+    parts = [*segments(ours), dense_segment(dense).eval()]
+    chain = both.chain(Candidate("slim", engine, "float32"), cascade=True)
+    chain.threshold = threshold
+    for indices in ([3], range(6), range(24)):
+        batch = batch_of(task, indices)
+        expected, ends = by_hand(parts, batch, threshold)
+        logits, numbers = chain(batch)
+        assert torch.equal(numbers, ends)
+        torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-3)
+    assert set(ends.tolist()) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("cascade", [False, True])
+@pytest.mark.parametrize("size", [1, 7])
+def test_stored_answers_tell_what_a_chain_decides(both, task, threshold, engine, cascade, size):
+    """Certified are decisions on stored answers; served is the chain: both must be the same."""
+    key = Candidate("slim", engine, "float32")
+    full = both.chain(key, cascade=True)
+    stored = torch.cat([full.every_exit(batch_of(task, [n])) for n in range(24)])
+    chain = both.chain(key, cascade=cascade)
+    for above in (0.0, threshold, 1.0):
+        answers, numbers = answers_at(stored, above, cascade=cascade)
+        run = both.run(replace(key, threshold=above, cascade=cascade), chain)
+        for start in range(0, 24, size):
+            indices = list(range(start, min(start + size, 24)))
+            batch = batch_of(task, indices)
+            torch.testing.assert_close(run(batch), answers[indices], rtol=1e-3, atol=1e-3)
+            assert torch.equal(chain(batch)[1], numbers[indices])
+
+
+@pytest.mark.parametrize("engine", ENGINES[1:])
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_a_saved_cascade_answers_the_same(both, task, threshold, tmp_path, engine, precision):
+    key = next(
+        k for k in both.keys if (k.model, k.engine) == ("slim", engine) and k.precision == precision
+    )
+    one = replace(key, threshold=threshold, cascade=True)
+    run = both.run(one)
+    paths = both.write(one, tmp_path / "serve")
+    assert len(paths) == 3
+    assert {path.parent for path in paths} == {tmp_path / "serve"}
+    opened = open_chain(tmp_path / "serve")
+    assert (opened.threshold, opened.precision, len(opened)) == (threshold, precision, 3)
+    for index in range(8):
+        batch = batch_of(task, [index])
+        assert torch.equal(opened(batch)[0], run(batch))
+
+
+def test_a_form_in_pytorch_has_no_files(both, tmp_path):
+    assert both.write(Candidate("slim", "eager", "float32"), tmp_path / "serve") == []
+    assert not (tmp_path / "serve").exists()
+
+
+def test_the_dense_model_behind_int8_is_exact(both):
+    for key in both.keys:
+        if not key.cascades:
+            continue
+        last = both.parts(key, cascade=True)[-1]
+        precision = "float32" if key.precision == "int8" else key.precision
+        dense = both.parts(Candidate("dense", key.engine, precision), cascade=False)[0]
+        assert last is dense or last == dense or key.engine == "eager"
+
+
+def test_the_dense_forms_come_first_and_every_engine_is_there(both):
+    keys = both.keys
+    half = [key for key in keys if key.model == "dense"]
+    assert keys[: len(half)] == half
+    assert [replace(key, model="slim") for key in half] == keys[len(half) :]
+    assert {(key.engine, key.precision) for key in half} >= {
+        *(("eager", "float32"), ("onnxruntime", "float32"), ("onnxruntime", "int8")),
+        *(("openvino", "float32"), ("openvino", "int8")),
+    }
+
+
+def test_token_types_reach_the_dense_model_behind_an_exit():
+    """The remaining texts are cut to the longest of them, token types and all."""
+    dense = random_model("bert", dtype=torch.float32)
+    ours = adapt(random_model("bert", dtype=torch.float32, seed=3), exits=(2,)).eval()
+    ours.plan = replace(ours.plan.shortened(2), exits=(), threshold=1.0)
+    given = random_texts([3, 9, 5, 12, 7], longest=16, types=True)
+    parts = [*segments(ours), dense_segment(dense).eval()]
+    seen = []
+    hook = parts[-1].register_forward_pre_hook(
+        lambda _, args, kwargs: seen.append(kwargs), with_kwargs=True
+    )
+    with torch.no_grad():
+        first = parts[0](**given)[1]
+    sure = first.softmax(-1).amax(-1)
+    threshold = float(sure.sort().values[2:4].mean())
+    seen.clear()
+    logits, numbers = Chain(parts, threshold)(given)
+    hook.remove()
+    stay = sure <= threshold
+    assert 0 < int(stay.sum()) < 5
+    assert torch.equal(numbers.bool(), stay)
+    (call,) = seen
+    longest = int(given["attention_mask"][stay].sum(1).max())
+    for name in ("input_ids", "attention_mask", "token_type_ids"):
+        assert torch.equal(call[name], given[name][stay][:, :longest]), name
+    alone = {name: value[stay] for name, value in given.items()}
+    torch.testing.assert_close(logits[stay], dense(**alone).logits, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(logits[~stay], first[~stay])
+
+
+@pytest.mark.parametrize(
+    ("engines", "words"),
+    [((), "not any more"), (("onnxruntime", "openvino"), "only now")],
+)
+def test_other_engines_than_at_the_first_start_are_one_line(
+    models, task, tmp_path, monkeypatch, engines, words
+):
+    dense, ours, plan = models
+
+    def built(*names):
+        monkeypatch.setattr("sparing.export.forms.missing_packages", only(*names))
+        engine = Engines(task, tmp_path, 1)
+        return BothForms(engine.dense(dense), engine.ours(ours, plan, "slim"), 1, 24)
+
+    keys = built("onnxruntime").keys
+    built("onnxruntime").require(keys)
+    with pytest.raises(UsageError, match=f"can be built {words}.*begin it anew") as seen:
+        built(*engines).require(keys)
+    assert "\n" not in str(seen.value)
+
+
+def test_only_exported_files_are_dropped(task, tmp_path):
+    folder, elsewhere = tmp_path / "engines", tmp_path / "elsewhere"
+    for directory in (folder / "dense", folder / "slim", elsewhere):
+        directory.mkdir(parents=True)
+        (directory / "segment-0.onnx").touch()
+    (folder / "slim" / "mine.txt").touch()
+    (folder / "link").symlink_to(elsewhere)
+    Engines(task, folder, 1).drop()
+    left = {path.relative_to(folder).as_posix() for path in folder.iterdir()}
+    assert left == {"slim", "link"}
+    assert [path.name for path in (folder / "slim").iterdir()] == ["mine.txt"]
+    assert (elsewhere / "segment-0.onnx").exists()
+
+
+def test_calibration_inputs_are_spread_over_those_that_are_trained_on(task, tmp_path, monkeypatch):
+    monkeypatch.setattr(slim_engines, "MOST_INPUTS", 4)
+    inputs = Engines(task, tmp_path, 1).calibration()
+    assert len(inputs) == 4
+    for given, index in zip(inputs, (0, 6, 12, 18), strict=True):
+        assert torch.equal(given["input_ids"][0], task.train.inputs[index])
+        assert set(given) <= {"input_ids", "attention_mask", "token_type_ids"}
