@@ -63,7 +63,7 @@ class SlimRun:
     @property
     def labelless(self) -> bool:
         """Whether the dense model's answers take the place of labels."""
-        return self.run.config["task"].get("metric") == "agreement"
+        return bool(self.run.config["task"].get("metric") == "agreement")
 
     @property
     def served(self) -> str:
@@ -93,7 +93,10 @@ class SlimRun:
     def answers(self) -> dict[str, Tensor]:
         """The logits on the test inputs by form, and their labels."""
         assert self.run.folder is not None
-        return load(read_stored(stored_path(self.run.folder / ANSWERS) or Path(ANSWERS)))
+        path = stored_path(self.run.folder / ANSWERS)
+        assert path is not None  # ``finished`` has seen it
+        answers: dict[str, Tensor] = load(read_stored(path))
+        return answers
 
     @cached_property
     def dense(self) -> str:
