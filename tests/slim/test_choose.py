@@ -1,4 +1,4 @@
-"""Which plan of the front is chosen: the dearest that is fast enough, where that is good enough."""
+"""Which plan is cut out: the nearest to the dense model that is fast enough."""
 
 from __future__ import annotations
 
@@ -13,102 +13,105 @@ from sparing.layers.plan import Plan
 from sparing.measure.inputs import SpeedUp
 from sparing.slim.engines import Engines
 from sparing.slim.search import choose as choosing
+from sparing.slim.search.choose import best_fixed, choose, nearest_plans
 from sparing.slim.state import State, Surveyed, read_state, write_state
 from sparing.slim.study import Options, steps_of
 from sparing.tasks import Examples, load_task
 
-# A layer more costs a fifth more, is better by a twentieth, and slower: 5, 2.5, 1.7, 1.25 times.
+# A layer more costs a fifth more, is nearer to dense, and slower: 5, 2.5, 1.7, 1.25 times.
 SHARES = {layers: 0.2 * layers for layers in (1, 2, 3, 4)}
-LEVELS = {layers: 0.7 + 0.05 * layers for layers in SHARES}
 
 
-def surveyed(layers, good, beaten):
-    """The plan of a depth; on the front but where a much cheaper one beats it."""
-    plan, marks = Plan((2,) * layers, (8,) * layers), {"good": layers in good}
-    marks |= {"on_front": layers not in beaten, "contender": True}
-    return Surveyed(plan, SHARES[layers], LEVELS[layers], **marks)
+def surveyed(layers, divergence=None):
+    plan = Plan((2,) * layers, (8,) * layers)
+    near = 1.0 - SHARES[layers] if divergence is None else divergence
+    return Surveyed(plan, SHARES[layers], 0.5, divergence=near, fixed=True)
 
 
 @pytest.fixture
 def chosen(monkeypatch, tmp_path):
-    """Records by name and depth, each plan as fast as its FLOPs say."""
+    """The depth of the chosen plan and its records, each plan as fast as its FLOPs say."""
 
-    def choose(good, speed=1.5, fixed_width_epochs=0, beaten=(), depths=tuple(SHARES)):
-        options = Options(speed=speed, fixed_width_epochs=fixed_width_epochs)
-        steps = steps_of(options, load_task("digits", patch_size=4), tmp_path)
-        write_state(tmp_path, State(tuple(surveyed(n, good, beaten) for n in depths)))
+    def run(plans, speed):
+        steps = steps_of(Options(speed=speed), load_task("digits", patch_size=4), tmp_path)
+        write_state(tmp_path, State(tuple(plans)))
         monkeypatch.setattr(type(steps.models), "baseline", lambda _: None)
         monkeypatch.setattr(type(steps.engines), "dense", lambda *_: {})
         monkeypatch.setattr(choosing, "sample", lambda *_: [])
         monkeypatch.setattr(
             choosing, "_trial", lambda _, plan, *__: SpeedUp(1 / SHARES[plan.layers], None, 60)
         )
-        records = {
-            record.name: (Plan.from_dict(json.loads(record.labels["plan"])).layers, record)
-            for record in choosing.choose_plan(steps)
-            if record.name in ("chosen_plan", "fallback_plan")
-        }
-        state = read_state(tmp_path)
-        points = {"chosen_plan": state.chosen, "fallback_plan": state.fallback}
-        chosen_depths = {
-            name: point.plan.layers for name, point in points.items() if point is not None
-        }
-        assert chosen_depths == {name: layers for name, (layers, _) in records.items()}
-        assert state.fine_tunes == (fixed_width_epochs > 0)
-        return records
+        records = choosing.choose_plan(steps)
+        plan = read_state(tmp_path).chosen.plan
+        assert json.loads(records[-1].labels["plan"]) == plan.to_dict()
+        assert records[-1].name == "chosen_plan"
+        return plan.layers, records
 
-    return choose
+    return run
 
 
-@pytest.mark.parametrize("fixed_width_epochs", [0, 3])
-def test_the_dearest_that_is_fast_enough_is_chosen_where_it_is_good_enough(
-    chosen, fixed_width_epochs
-):
-    records = chosen(good=(2, 3, 4), fixed_width_epochs=fixed_width_epochs)
-    assert records["chosen_plan"][0] == 3
-    assert records["chosen_plan"][1].labels["reached"] is True
-    assert "fallback_plan" not in records
+@pytest.mark.parametrize(
+    ("speed", "depth", "reached"), [(1.5, 3, True), (1.0, 4, True), (3, 1, True), (9, 1, False)]
+)
+def test_the_largest_plan_that_is_fast_enough_is_cut_out(chosen, speed, depth, reached):
+    layers, records = chosen(map(surveyed, SHARES), speed)
+    assert layers == depth
+    assert records[-1].labels["reached"] is reached
+    assert all(record.name == "trial_speed" for record in records[:-1])
 
 
-def test_what_is_fast_but_not_good_enough_is_chosen_only_to_be_trained_on(chosen):
-    trained_on = chosen(good=(4,), fixed_width_epochs=3)
-    assert trained_on["chosen_plan"][0] == 3
-    assert trained_on["chosen_plan"][1].labels["reached"] is False
-    assert trained_on["fallback_plan"][0] == 4
-    as_it_is = chosen(good=(4,))
-    assert as_it_is["chosen_plan"][0] == 4
-    assert as_it_is["chosen_plan"][1].labels["reached"] is False
-    assert "fallback_plan" not in as_it_is
+def test_a_plan_that_a_cheaper_one_equals_is_never_timed(chosen):
+    plans = [surveyed(1), surveyed(2, 0.1), surveyed(3, 0.1), surveyed(4, 0.2)]
+    layers, records = chosen(plans, 1.0)
+    assert layers == 2
+    assert len(records) <= 3
 
 
-def test_what_only_a_much_cheaper_plan_beats_is_chosen_where_it_is_trained_on(chosen):
-    trained_on = chosen(good=(2, 3, 4), fixed_width_epochs=3, beaten=(3,))
-    assert trained_on["chosen_plan"][0] == 3
-    assert trained_on["chosen_plan"][1].labels["reached"] is True
-    as_it_is = chosen(good=(2, 3, 4), beaten=(3,))
-    assert as_it_is["chosen_plan"][0] == 2
-
-
-def test_a_cheaper_one_that_is_fast_and_good_enough_goes_before_a_slow_one(chosen):
-    records = chosen(good=(2, 4))
-    assert records["chosen_plan"][0] == 2
-    assert records["chosen_plan"][1].labels["reached"] is True
-
-
-def test_where_none_is_fast_enough_the_fastest_good_one_is_taken_else_the_best(chosen):
-    assert chosen(good=(3, 4), speed=9.0)["chosen_plan"][0] == 3
-    assert chosen(good=(), speed=9.0)["chosen_plan"][0] == 4
-
-
-def test_nothing_to_cut_is_said(chosen):
+def test_plans_with_exits_are_not_cut_out(chosen):
     with pytest.raises(UsageError, match="nothing to cut"):
-        chosen(good=(), depths=())
+        chosen([replace(surveyed(2), fixed=False)], 1.0)
+    with pytest.raises(UsageError, match="nothing to cut"):
+        chosen([], 1.0)
+
+
+@pytest.mark.parametrize("plans", [1, 2, 5, 40])
+def test_bisection_finds_what_a_search_from_the_largest_does(plans):
+    speeds = [3.0 - 2 * number / plans for number in range(plans)]
+    for speed in (0.5, 1.2, 2.0, 2.6, 5.0):
+        tried = []
+        number = choose(plans, lambda n, tried=tried: tried.append(n) or speeds[n], speed)
+        assert number == max((n for n in range(plans) if speeds[n] >= speed), default=0)
+        assert len(tried) <= choosing.MOST_TRIALS
+
+
+def test_nearest_plans_are_those_that_no_cheaper_one_equals():
+    plans = [surveyed(4, 0.3), surveyed(1, 0.9), surveyed(3, 0.2), surveyed(2, 0.9)]
+    expected = [
+        one
+        for one in sorted(plans, key=lambda point: point.cost_share)
+        if all(
+            other.divergence > one.divergence
+            for other in plans
+            if other.cost_share < one.cost_share
+        )
+    ]
+    assert nearest_plans(plans) == expected
+    assert [point.plan.layers for point in expected] == [1, 3]
+    assert nearest_plans([replace(plans[0], cost_share=1.0)]) == []
+
+
+@pytest.mark.parametrize(("most", "depth"), [(0.7, 3), (0.6, 3), (0.59, 2), (0.1, 1)])
+def test_the_control_is_the_nearest_plan_that_costs_no_more(most, depth):
+    plans = [replace(surveyed(layers), cost_share=share) for layers, share in SHARES.items()]
+    assert best_fixed(plans, most + 1e-9).plan.layers == depth
+    with pytest.raises(UsageError, match="an earlier step has failed"):
+        best_fixed([], most)
 
 
 def test_the_example_for_export_is_the_two_longest_inputs(tmp_path):
     ids = [torch.full((length,), length) for length in (3, 9, 5, 7)]
     held = Examples("input_ids", ids, torch.zeros(4, dtype=torch.long))
     task = load_task("listops", examples=20)
-    example = Engines(replace(task, validation=held), tmp_path, 1, False).example()
+    example = Engines(replace(task, validation=held), tmp_path, 1).example()
     assert sorted(example["input_ids"].amax(-1).tolist()) == [7, 9]
     assert "labels" not in example

@@ -22,7 +22,7 @@ from sparing.slim.search.exits import (
     score,
     token_counts,
 )
-from sparing.slim.search.frontier import NARROW_ABOVE, Variant, random_control, survey
+from sparing.slim.search.frontier import NARROW_ABOVE, Variant, decided, random_control, survey
 from sparing.tasks import Examples, Task
 from sparing.transfer.adaptive import adapt
 from tests.transfer.classifiers import dense, images, near
@@ -136,7 +136,8 @@ def test_random_ones_go_on_narrower_as_often():
 def test_a_frontier_with_widths_per_input():
     adaptive, task = _adaptive(), _task()
     variant = Variant(1.0, narrow=0.5, narrow_after=3)
-    ((_, exit_outcomes, points),) = survey(adaptive, task, task.test, [variant])
+    reference = torch.zeros(len(LENGTHS), 3)
+    ((_, exit_outcomes, points),) = survey(adaptive, task, task.test, [variant], reference)
     narrow = [point for point in points if point.plan.narrows]
     assert {point.plan.narrow_above for point in narrow} == set(NARROW_ABOVE)
     assert {point.kind for point in narrow} == {"exits"}
@@ -146,13 +147,30 @@ def test_a_frontier_with_widths_per_input():
         assert point.cost_share < 1
         labels = point.record(on_front=True).labels
         assert labels["narrow_above"] == point.plan.narrow_above
-        control = random_control(
-            task, exit_outcomes, point, float(dense_flops(adaptive, task.test).mean())
-        )
+        whole = float(dense_flops(adaptive, task.test).mean())
+        control = random_control(task, exit_outcomes, point, whole, reference)
         assert (control.kind, control.plan) == ("random", point.plan)
-    (plain,) = survey(adaptive, task, task.test, [Variant(0.5)])
+    (plain,) = survey(adaptive, task, task.test, [Variant(0.5)], reference)
     assert not any(point.plan.narrows for point in plain[2])
     assert "narrow" not in plain[2][0].record(on_front=False).labels
+
+
+def test_a_plan_is_compared_with_the_answers_of_the_dense_model():
+    """Its divergence and its share of changed answers, against sums over single examples."""
+    adaptive, task = _adaptive(), _task()
+    whole = outcomes(adaptive, task, task.test, full_plan(adaptive.encoder.sizes))
+    reference = whole.logits[-1]
+    ((_, seen, points),) = survey(adaptive, task, task.test, [Variant(0.5)], reference)
+    for point in points:
+        decision = decided(seen, point)
+        changed = sum(map(bool, decision.answers != reference.argmax(-1))) / len(LENGTHS)
+        assert point.changed == pytest.approx(changed)
+        truth, given = reference.double().softmax(-1), decision.logits.double().softmax(-1)
+        assert point.divergence == pytest.approx(float((truth * (truth / given).log()).sum()) / 12)
+    assert len({round(point.divergence, 6) for point in points}) > 3
+    ((_, _, same),) = survey(adaptive, task, task.test, [Variant(1.0)], reference)
+    deep = next(p for p in same if p.kind == "depth" and p.plan.layers == 4)
+    assert (deep.divergence, deep.changed) == (pytest.approx(0, abs=1e-6), 0)
 
 
 def test_a_shorter_network():

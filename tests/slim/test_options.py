@@ -1,4 +1,4 @@
-"""How much of a task ``sparing slim`` trains on."""
+"""The options of ``sparing slim``: what they refuse, and how much of a task is trained on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sparing.core.errors import UsageError
-from sparing.slim.options import with_fewer
+from sparing.slim.options import LONG_SHARES, with_fewer
 from sparing.slim.study import BUDGETS, Options
 from sparing.tasks import load_task
 
@@ -58,3 +58,36 @@ def test_quick_limits_what_is_trained_on_and_standard_does_not():
     assert not BUDGETS["standard"].train_tokens
     with pytest.raises(UsageError, match="train_tokens must be at least 0"):
         replace(Options(), train_tokens=-1)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"speed": 0.0}, "speed"),
+        ({"floor": 1.5}, "floor"),
+        ({"agree": 1.0}, "agree"),
+        ({"agree": -0.1}, "agree"),
+        ({"delta": 0.0}, "delta"),
+        ({"epochs": -1}, "epochs"),
+        ({"fixed_width_epochs": 0}, "fixed_width_epochs"),
+        ({"rounds": 0}, "rounds"),
+        ({"hold_out": "lasst"}, "did you mean 'last'"),
+    ],
+)
+def test_impossible_options_are_named(change, words):
+    with pytest.raises(UsageError, match=words):
+        Options(**change)
+
+
+@pytest.mark.parametrize(("agree", "changed"), [(0.0, 0.05), (0.97, 0.03), (0.9, 0.1)])
+def test_the_changed_share_is_what_agreement_leaves(agree, changed):
+    assert Options(agree=agree).changed == changed
+
+
+def test_long_inputs_are_surveyed_with_fewer_tokens():
+    task = load_task("digits", patch_size=4)
+    assert Options().token_shares(task) == (1.0,)
+    longer = replace(task, tokens=197)
+    assert Options().token_shares(longer) == LONG_SHARES
+    assert replace(Options(), tokens=(0.6,)).token_shares(longer) == (0.6,)
+    assert len(Options().variants(longer)) == len(Options().widths) * len(LONG_SHARES)

@@ -1,215 +1,84 @@
-"""Which model slim serves: every branch of the rule, and what all committed runs served."""
+"""Which form slim serves: every branch of the rule, and the state that it is read from."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import pytest
 
-from sparing.core.compressed import read_stored, stored_path
 from sparing.core.errors import DataError, UsageError
-from sparing.core.reading import parse_json
-from sparing.core.record import RECORDS, RecordLog
-from sparing.layers.frontier import FrontierPoint
 from sparing.layers.plan import Plan
-from sparing.slim.search.choose import choose
-from sparing.slim.state import (
-    FILE,
-    Form,
-    Int8Form,
-    State,
-    Surveyed,
-    read_state,
-    served,
-    write_state,
-)
-from sparing.slim.study import Options, steps_of
+from sparing.slim.evidence.candidates import Candidate, Point, Timed
+from sparing.slim.options import Options
+from sparing.slim.state import FILE, State, Surveyed, read_state, served, write_state
+from sparing.slim.study import steps_of
 from sparing.tasks import load_task
+from sparing.transfer.adaptive import FrontierPoint
 
-ROOT = Path(__file__).parents[2]
-TEXTS = {
-    path.parent: read_stored(stored_path(path.parent / RECORDS) or path)
-    for path in sorted((ROOT / "benchmarks" / "results").glob("slim-*/config.json"))
-}
-RUNS = [folder for folder, text in TEXTS.items() if b"chosen_plan" in text]
-# The first runs did not mark the plans that they chose among.
-MARKED = [folder for folder in RUNS if b'"contender"' in TEXTS[folder]]
 PLAN = Plan((2,) * 4, (8,) * 4, exits=(1, 2, 3), threshold=0.7)
-CHOSEN = Surveyed(PLAN, 0.4, 0.9, contender=True, good=True)
+EAGER = Candidate("dense", "eager", "float32")
+ONNX = Candidate("dense", "onnxruntime", "float32")
+BFLOAT16 = Candidate("dense", "openvino", "bfloat16")
+OURS = Candidate("slim", "openvino", "float32", threshold=0.9)
+CASCADE = Candidate("slim", "onnxruntime", "int8", "dynamic", threshold=0.8, cascade=True)
 
 
-def form(kind, score, cost, good, folder="fixed-width"):
-    return Form(kind, folder, PLAN, 0.5, cost, score, good)
+def timed(candidate, speed, changed=0.0):
+    return Timed(candidate, changed, 0.01, good=True, speed=speed)
 
 
-def tuned(score=0.9, cost=0.4, good=True):
-    return form("chosen", score, cost, good)
-
-
-def alone(score=0.9, cost=0.4, good=True):
-    return form("alone", score, cost, good, "static")
-
-
-FALLBACK = form("fallback", 0.9, 0.7, good=False, folder="fixed-width-2")
-
-
-@pytest.mark.parametrize(
-    ("state", "kind"),
-    [
-        (State(), None),  # nothing is cheaper than dense, which is kept
-        (State(chosen=CHOSEN), "adaptive"),
-        (State(chosen=CHOSEN, fine_tunes=True), None),  # the training has not ended
-        (State(chosen=CHOSEN, fine_tunes=True, alone=(alone(),)), None),
-        (State(chosen=CHOSEN, fine_tunes=True, fine_tuned=(tuned(),)), "chosen"),
-        (
-            State(chosen=CHOSEN, fine_tunes=True, fine_tuned=(tuned(good=False), FALLBACK)),
-            "fallback",
-        ),
-    ],
-)
-def test_what_is_served_without_a_control(state, kind):
-    form = served(state)
-    assert (None if form is None else form.kind) == kind
-
-
-@pytest.mark.parametrize(
-    ("ours", "control", "kind"),
-    [
-        (tuned(0.9, 0.7), alone(0.8, 0.4), "chosen"),  # both good: the better
-        (tuned(0.8, 0.2), alone(0.9, 0.3), "alone"),
-        (tuned(0.9, 0.4), alone(0.9, 0.3), "alone"),  # as good: the cheaper
-        (tuned(0.9, 0.3), alone(0.9, 0.4), "chosen"),
-        (tuned(0.9, 0.4), alone(0.9, 0.4), "chosen"),  # alike: the fine-tuned one
-        (tuned(0.8, 0.2, good=False), alone(0.9, 0.6), "alone"),
-        (tuned(0.9, 0.2, good=False), alone(0.8, 0.6), "alone"),  # the floor goes before the score
-        (tuned(0.9, 0.6), alone(0.8, 0.2, good=False), "chosen"),
-        (tuned(0.8, 0.6), alone(0.9, 0.2, good=False), "chosen"),
-        (tuned(0.8, 0.2, good=False), alone(0.9, 0.9, good=False), "alone"),  # none qualifies
-        (tuned(0.9, 0.9, good=False), alone(0.8, 0.2, good=False), "chosen"),
-    ],
-)
-def test_the_control_is_served_where_it_is_better(ours, control, kind):
-    state = State(chosen=CHOSEN, fine_tunes=True, fine_tuned=(ours,), alone=(control,))
-    form = served(state)
-    assert (form.kind, form.good) == (kind, ours.good or control.good)
-
-
-def test_only_the_last_of_several_attempts_counts():
-    first, last = alone(1.0, 0.1), alone(0.8, 0.3)
-    state = State(chosen=CHOSEN, fine_tunes=True, fine_tuned=(tuned(0.7, 0.1), tuned(0.9, 0.4)))
-    assert served(replace(state, alone=(first, last))) == tuned(0.9, 0.4)
-
-
-@pytest.mark.parametrize("fine_tuned", [(), (tuned(),)])
-def test_the_calibrated_threshold_is_served_and_nothing_else_changes(fine_tuned):
-    state = State(chosen=CHOSEN, fine_tunes=bool(fine_tuned), fine_tuned=fine_tuned)
-    before, after = served(state), served(replace(state, threshold=0.95))
-    assert after == replace(before, plan=replace(PLAN, threshold=0.95))
-
-
-def test_a_plan_that_is_good_or_not_before_any_training_says_so():
-    for good in (True, False):
-        form = served(State(chosen=replace(CHOSEN, good=good)))
-        assert (form.good, form.allowed_share, form.folder) == (good, 0.4, "adaptive")
-
-
-def plan_of(record):
-    return Plan.from_dict(parse_json(record.labels["plan"]))
-
-
-def point_of(record):
-    labels = record.labels
-    marks = {name: bool(labels.get(name)) for name in ("on_front", "contender", "good")}
-    fixed = labels.get("kind") == "depth"
-    return Surveyed(plan_of(record), labels["cost_share"], labels["score"], fixed, **marks)
-
-
-class Committed:
-    """The state that a committed run came to, read off its records."""
-
-    def __init__(self, folder):
-        self.records = RecordLog(folder / RECORDS).read()
-        self.fixed_width, self.bound = self.one("fixed_width_plan"), self.one("disagreement_bound")
-        forms = [self.form(r) for r in self.records if r.name == "attempted_plan"]
-        chosen, fallback = self.one("chosen_plan"), self.one("fallback_plan")
-        survey = (
-            replace(r, labels={**r.labels, "score": r.value})
-            for r in self.records
-            if r.name == "frontier_score" and (r.labels.get("on_front") or "contender" in r.labels)
-        )
-        self.state = State(
-            survey=tuple(map(point_of, survey)),
-            chosen=point_of(chosen),
-            fallback=fallback and point_of(fallback),
-            fine_tunes=self.fixed_width is not None,
-            fine_tuned=tuple(form for form in forms if form.kind != "alone"),
-            alone=tuple(form for form in forms if form.kind == "alone"),
-            threshold=plan_of(self.bound).threshold,
-        )
-
-    def one(self, name):
-        return next((record for record in self.records if record.name == name), None)
-
-    def form(self, record):
-        labels = record.labels
-        cost, score, good = (labels[name] for name in ("cost_share", "score", "good"))
-        share = labels["allowed_share"]
-        return Form(labels["attempt"], "", plan_of(record), share, cost, score, good)
-
-
-@pytest.mark.parametrize("folder", RUNS, ids=lambda path: path.name)
-def test_committed_runs_served_what_the_rule_says(folder):
-    run = Committed(folder)
-    assert served(run.state).plan == plan_of(run.bound)
-    before = served(replace(run.state, threshold=None))
-    recorded = run.fixed_width or run.one("chosen_plan")
-    assert (before.plan, before.cost_share) == (plan_of(recorded), recorded.value)
-    if run.fixed_width is not None:
-        labels = run.fixed_width.labels
-        assert (before.kind, before.score) == (labels["attempt"], labels["score"])
-        assert (before.good, before.allowed_share) == (labels["good"], labels["allowed_share"])
-
-
-def test_the_committed_runs_are_many_and_of_every_kind():
-    runs = [Committed(folder) for folder in RUNS]
-    assert (len(runs), len(MARKED)) >= (25, 10)
-    kinds = {served(run.state).kind for run in runs}
-    assert kinds == {"adaptive", "shallow", "chosen", "fallback", "alone"}
-    last = [served(run.state) for run in runs if run.state.fine_tunes]
-    assert {form.good for form in last} == {True, False}
-
-
-@pytest.mark.parametrize("folder", MARKED, ids=lambda path: path.name)
-def test_committed_runs_chose_what_the_rule_says(folder):
-    run = Committed(folder)
-    front = run.state.contenders if run.state.fine_tunes else run.state.front
-    speeds = {plan_of(r): r.value for r in run.records if r.name == "trial_speed"}
-    config = json.loads((folder / "config.json").read_text())
-    number, safe, reached = choose(
-        front,
-        lambda number: speeds[front[number].plan],
-        config["identity"]["speed"],
-        fine_tunes=run.state.fine_tunes,
+def state_of(point=None, speed=1.0, *, dense=((EAGER, 0.6), (ONNX, 1.0)), epsilon=0.05):
+    """A state with dense forms of these speeds, and one certified point."""
+    forms = [timed(candidate, of) for candidate, of in dense]
+    return State(
+        candidates=(*forms, timed(BFLOAT16, 1.5, 0.01), timed(OURS, 2.0, 0.02)),
+        points=(Point(0.01, None, 1.0, 0, 200), Point(epsilon, point, speed, 2, 200)),
     )
-    recorded, fallback = run.one("chosen_plan"), run.one("fallback_plan")
-    assert (front[number].plan, reached) == (plan_of(recorded), recorded.labels["reached"])
-    assert (not reached and number != safe) == (fallback is not None)
-    assert fallback is None or front[safe].plan == plan_of(fallback)
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (State(), None),  # nothing is certified yet
+        (state_of(OURS, 2.0), OURS),
+        (state_of(CASCADE, 1.2), CASCADE),
+        (state_of(BFLOAT16, 1.5), BFLOAT16),  # another form of the dense model may win
+        (state_of(), ONNX),  # nothing is certified: the reference in its fastest engine
+        (state_of(OURS, 0.9), ONNX),  # certified, but slower than the reference
+        (state_of(OURS, 1.0), ONNX),  # as fast: no reason to change any answer
+        (state_of(dense=((EAGER, 1.0), (ONNX, 0.4))), EAGER),
+        (state_of(OURS, 2.0, epsilon=0.03), None),  # there is no point for this share
+    ],
+)
+def test_the_fastest_certified_form_is_served_else_the_reference(state, expected):
+    assert served(state, 0.05) == expected
+
+
+def test_each_share_has_its_own_point():
+    state = state_of(OURS, 2.0)
+    assert served(state, 0.05) == OURS
+    assert served(state, 0.01) == ONNX
+
+
+def test_exits_of_the_dense_model_do_not_make_it_the_reference():
+    """A cascade from INT8 to the dense model, or a threshold, is not the reference's key."""
+    odd = replace(EAGER, threshold=0.9)
+    state = replace(state_of(), candidates=(timed(odd, 9.0), *state_of().candidates))
+    assert served(state, 0.05) == ONNX
 
 
 FULL = State(
-    survey=(CHOSEN, Surveyed(PLAN.without_choice, 0.6, None, fixed=True)),
-    chosen=CHOSEN,
-    fallback=Surveyed(PLAN, 0.7, 0.95),
-    fine_tunes=True,
-    fine_tuned=(tuned(), FALLBACK),
-    alone=(alone(),),
+    survey=(
+        Surveyed(PLAN, 0.4, 0.9, divergence=0.1, on_front=True),
+        Surveyed(PLAN.without_choice, 0.6, None, fixed=True),
+    ),
+    chosen=Surveyed(PLAN, 0.4, 0.9),
+    folder="fixed-width",
     thresholds=(FrontierPoint(PLAN, 0.3, 0.8),),
-    threshold=0.9,
     static="static",
-    int8=(Int8Form("dense", "dense-int8-0"), Int8Form("slim", "slim-int8-3")),
+    candidates=(timed(EAGER, 1.0), timed(CASCADE, 1.7, 0.03)),
+    points=(Point(0.05, CASCADE, 1.7, 3, 200), Point(0.01, None, 1.0, 0, 200)),
 )
 
 
@@ -224,23 +93,26 @@ def test_a_run_that_has_not_begun_has_an_empty_state(tmp_path):
     assert read_state(tmp_path) == State()
 
 
-def _without(content, name):
-    return {key: value for key, value in content.items() if key != name}
+def _first(content, name, **changes):
+    first, *rest = content[name]
+    return {**content, name: [{**first, **changes}, *rest]}
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda content: _without(content, "threshold"),
+        lambda content: {key: value for key, value in content.items() if key != "points"},
         lambda content: {**content, "more": 1},
-        lambda content: {**content, "threshold": "0.9"},
-        lambda content: {**content, "fine_tunes": 1},
+        lambda content: {**content, "folder": 1},
         lambda content: {**content, "survey": 3},
         lambda content: {**content, "chosen": 3},
         lambda content: {**content, "chosen": {**content["chosen"], "plan": {}}},
         lambda content: {**content, "chosen": {**content["chosen"], "plan": 3}},
         lambda content: {**content, "chosen": {**content["chosen"], "cost_share": -1.0}},
-        lambda content: {**content, "int8": [{"arm": "slim"}]},
+        lambda content: _first(content, "candidates", good=1),
+        lambda content: _first(content, "candidates", candidate=None),
+        lambda content: _first(content, "points", count=200.0),
+        lambda content: _first(content, "points", candidate={"model": "slim"}),
         lambda content: [content],
     ],
 )
@@ -260,11 +132,22 @@ def test_half_a_state_is_refused(tmp_path):
         read_state(tmp_path)
 
 
-def test_a_step_whose_forerunner_failed_says_so(tmp_path):
+def test_a_step_after_a_failed_one_says_so(tmp_path):
     steps = steps_of(Options(), load_task("digits", patch_size=4), tmp_path)
-    for state in (State(), State(chosen=CHOSEN), State(chosen=CHOSEN, fine_tunes=True)):
+    for state in (State(), replace(FULL, points=())):
         write_state(tmp_path, state)
         with pytest.raises(UsageError, match="an earlier step has failed"):
             steps.served()
-    write_state(tmp_path, State(chosen=CHOSEN, threshold=0.8))
-    assert steps.served().plan.threshold == 0.8
+    write_state(tmp_path, State())
+    with pytest.raises(UsageError, match="an earlier step has failed"):
+        steps.plan()
+    write_state(tmp_path, FULL)
+    assert steps.served() == CASCADE
+
+
+def test_the_served_share_is_the_one_that_was_named_or_five_per_cent(tmp_path):
+    task = load_task("digits", patch_size=4)
+    assert steps_of(Options(), task, tmp_path).epsilons == (0.01, 0.02, 0.03, 0.05, 0.08)
+    assert steps_of(Options(), task, tmp_path).epsilon == 0.05
+    alone = steps_of(Options(agree=0.97), task, tmp_path)
+    assert (alone.epsilon, alone.epsilons) == (0.03, (0.03,))

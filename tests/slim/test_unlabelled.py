@@ -1,4 +1,4 @@
-"""Texts without labels teach ours, and nobody else; the page says how many they were."""
+"""More texts without labels: ours is distilled on them, and nothing else."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from transformers import BertTokenizer
 
 from sparing.core.errors import UsageError
 from sparing.experiment.registry import find_study
-from sparing.slim import fixed_width
 from sparing.slim import models as slim_models
 from sparing.slim import study as slim
+from sparing.slim.search import fixed_width
 from sparing.tasks.shared.unlabelled import UNLABELLED
 from tests.tasks.tokenizers import save_bert, save_tokenizer
 
@@ -44,7 +44,7 @@ def steps(workspace, **more):
     return task, slim.steps_of(slim_options, task, workspace / "run")
 
 
-def test_they_are_drawn_and_what_is_held_out_is_not_among_them(workspace):
+def test_they_are_sampled_and_held_out_texts_are_not_among_them(workspace):
     task, run_steps = steps(workspace)
     taught = run_steps.models.taught
     assert len(taught.train) == len(task.train) + 9
@@ -63,22 +63,23 @@ def look(_model, task, *_args, **_options):
 
 @pytest.mark.parametrize(
     ("name", "extra"),
-    [("train_adaptive", 9), ("train_static", 9), ("train_slim", 9), ("continue_dense", 0)],
+    [("train_adaptive", 9), ("train_static", 9), ("train_at_width", 9), ("train_dense", 0)],
 )
-def test_ours_is_distilled_on_them_and_the_baseline_is_not(workspace, monkeypatch, name, extra):
+def test_ours_is_distilled_on_them_and_the_dense_model_is_not(workspace, monkeypatch, name, extra):
     task, run_steps = steps(workspace)
     models = run_steps.models
     monkeypatch.setattr(slim_models, "train", look)
     monkeypatch.setattr(fixed_width, "train", look)
     model = models.ordered(models.dense())
+    monkeypatch.setattr(type(models), "fine_tuned", False)
 
     calls = {
         "train_adaptive": lambda: models.train_adaptive(),
         "train_static": lambda: models.train_static(model.plan, "static"),
-        "train_slim": lambda: fixed_width.train_slim(
-            models, model, model.plan, workspace / "fixed-width", 1, rounded=False
+        "train_at_width": lambda: fixed_width.train_at_width(
+            models, model, model.plan, workspace / "fixed-width", 1
         ),
-        "continue_dense": lambda: models.continue_dense(),
+        "train_dense": lambda: models.train_dense(),
     }
     with pytest.raises(Seen) as seen:
         calls[name]()

@@ -20,6 +20,7 @@ FILES = (
     "state.json",
     *(ANSWERS, f"{ANSWERS}.gz"),
     *(CHANGED, f"{CHANGED}.gz"),
+    *("dense-answers.safetensors", "form-answers.safetensors"),
     "goals.json",
     "failed.json",
     *(PAGE, DRAWN),

@@ -72,6 +72,20 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, beside)
 
 
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """A file of ``save_tensors``; raises ``DataError`` where it is missing or damaged."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        tensors: dict[str, Tensor] = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise DataError(
+            f"{path} is missing or damaged ({error}): begin the run anew with --overwrite"
+        ) from error
+    return tensors
+
+
 class Run:
     """A folder with ``config.json`` and ``records.jsonl``, which may be compressed.
 

@@ -1,9 +1,9 @@
-"""One model in every installed engine and precision: the dense baseline, and a plan of ours."""
+"""One model in every installed engine and precision: the dense baseline, and a plan of slim."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from sparing.core.errors import UsageError
 from sparing.export.dense import dense_segment
 from sparing.export.engine import Chain
 from sparing.export.folder import describe_chain
@@ -122,6 +123,18 @@ class BothForms:
         """Every form without exits; the dense ones come first."""
         dense = [key_of(DENSE, form) for form in self.dense]
         return [*dense, *(key_of("slim", form) for form in self.slim)]
+
+    def require(self, keys: Collection[Candidate]) -> None:
+        """Raise ``UsageError`` unless these forms of an earlier start of the run are here now.
+
+        Forms that this start has and the earlier one had not are refused too.
+        """
+        for missing in sorted(set(keys) ^ set(self.keys), key=str):
+            now = "not any more" if missing in keys else "only now"
+            raise UsageError(
+                f"{missing} can be built {now}: other engines were installed when this run began; "
+                "install the same ones, or begin it anew with --overwrite"
+            )
 
     def parts(self, key: Candidate, *, cascade: bool) -> list[Any]:
         """The segments of a form; with ``cascade`` the dense model of the same engine is last."""

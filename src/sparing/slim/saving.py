@@ -37,7 +37,7 @@ def save(steps: Steps, run: Run, source: str) -> Path:
     """
     target = run.folder / "model"
     with scratch_beside(target) as part:
-        state, both, served, model = steps.state, steps.forms(), steps.served(), steps.model()
+        state, both, served, model = steps.state, steps.forms, steps.served(), steps.model()
         _set_frontier(steps, model, state.thresholds)
         ours = served.model == OURS
         stops = model.plan.exits if ours and served.threshold < 1 else ()

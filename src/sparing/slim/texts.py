@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from sparing.core.errors import DataError, UsageError
-from sparing.experiment.run import save_tensors
+from sparing.experiment.run import read_tensors, save_tensors
 from sparing.measure.calibration import examples_needed
+from sparing.slim.inputs import answers_to
 from sparing.tasks import Examples, Task
 from sparing.tasks.shared.task import UNLABELLED
 from sparing.tasks.texts import parts_of, read_texts, task_of_texts
@@ -63,8 +63,6 @@ def answer_splits(model: PreTrainedModel, task: Task, folder: Path) -> dict[str,
 
     Raises ``DataError`` for answers that are not finite.
     """
-    from sparing.slim.models import answers_to  # it reads the answers of this module
-
     logits: dict[str, Tensor] = {}
     model.eval()
     for name, examples in task.splits.items():
@@ -87,12 +85,12 @@ def answered(task: Task, folder: Path, seed: int) -> Task:
     Held-out rows have its class. Rows to train on have a class sampled from its probabilities, for
     the importance of heads: the loss against the probabilities themselves has no gradient.
     Distillation follows the probabilities and must not use these labels. Raises ``UsageError``
-    before the answers are stored.
+    before the answers are stored, and ``DataError`` where their file is damaged.
     """
     path = folder / FILE
     if not path.is_file():
         raise UsageError("the dense model has not answered the texts yet: an earlier step failed")
-    logits = load_file(path)
+    logits = read_tensors(path)
     generator = torch.Generator().manual_seed(seed)
     splits: dict[str, Examples] = {}
     for name, examples in task.splits.items():

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from sparing.core.errors import DataError
 from sparing.core.record import Label, Record
-from sparing.experiment.run import save_tensors
+from sparing.experiment.run import read_tensors, save_tensors
 from sparing.measure.calibration import upper_bound
 from sparing.measure.inputs import fastest, speed_up, time_inputs
 from sparing.slim.engines import BothForms
@@ -24,7 +23,7 @@ from sparing.slim.evidence.candidates import (
     losses,
 )
 from sparing.slim.evidence.certified import certified_frontier
-from sparing.slim.models import inputs_of
+from sparing.slim.inputs import inputs_of
 from sparing.slim.search.choose import sample
 from sparing.slim.search.divergence import divergence
 from sparing.slim.state import is_reference
@@ -43,15 +42,15 @@ def answer_forms(steps: Steps) -> list[Record]:
 
     INT8 scales that a whole batch shares would make an answer depend on its neighbours.
     """
-    both, stored, records = steps.forms(), {}, []
+    both, stored, records = steps.forms, {}, []
     for key in both.keys:
         chain = both.chain(key, cascade=key.cascades)
         for part, examples in zip(PARTS, steps.parts, strict=True):
             stored[_name(key, part)] = torch.cat(
                 [chain.every_exit(inputs) for _, inputs in _one_by_one(steps, examples)]
             )
-        if not stored[_name(key, "choose")].isfinite().all():
-            raise DataError(f"{key} gives answers that are not finite numbers")
+            if not stored[_name(key, part)].isfinite().all():
+                raise DataError(f"{key} gives answers that are not finite numbers")
         records.append(Record("form_segments", len(chain), "segments", "modelled", key.labels))
     save_tensors(steps.models.folder / FILE, stored)
     return records
@@ -59,7 +58,7 @@ def answer_forms(steps: Steps) -> list[Record]:
 
 def time_candidates(steps: Steps) -> list[Record]:
     """Choose thresholds for every form, and time all candidates on the same choosing texts."""
-    both = steps.forms()
+    both = steps.forms
     logits, dense = answers_of(steps, both, "choose"), steps.dense_logits
     listed = [
         one for key in both.keys for one in candidates_of(key, logits[key], dense, steps.epsilons)
@@ -79,9 +78,9 @@ def certify(steps: Steps) -> list[Record]:
     state, options = steps.state, steps.options
     competing = [t for t in state.candidates if t.good and not is_reference(t)]
     forms = [timed.candidate for timed in competing]
-    both = steps.forms()
+    both = steps.forms
     choose, calibrate = (answers_of(steps, both, part) for part in PARTS)
-    found = certified_frontier(
+    certified = certified_frontier(
         losses(forms, calibrate, steps.calibration_logits),
         torch.tensor([timed.speed for timed in competing]).numpy(),
         losses(forms, choose, steps.dense_logits),
@@ -96,20 +95,32 @@ def certify(steps: Steps) -> list[Record]:
             one.changed or 0,
             one.examples,
         )
-        for one in found
+        for one in certified
     ]
     steps.keep(points=tuple(points))
     return [*(_point_record(steps, point) for point in points), *_guarantee(steps)]
 
 
 def answers_of(steps: Steps, both: BothForms, part: str) -> dict[Candidate, Tensor]:
-    """The stored answers of every form to one part, as (texts, exits, classes)."""
-    stored = load_file(steps.models.folder / FILE)
-    return {key: stored[_name(key, part)] for key in both.keys}
+    """The stored answers of every form to one part, as (texts, exits, classes).
+
+    Raises ``DataError`` for a file that is missing or damaged, and ``UsageError`` if other engines
+    are installed now.
+    """
+    stored = read_tensors(steps.models.folder / FILE)
+    known = {_key_of(name): name for name in stored if name.startswith(f"{part}|")}
+    both.require(known)
+    return {key: stored[known[key]] for key in both.keys}
 
 
 def _name(key: Candidate, part: str) -> str:
     return "|".join((part, key.model, key.engine, key.precision, key.settings))
+
+
+def _key_of(name: str) -> Candidate:
+    """The form of a stored name."""
+    _, model, engine, precision, settings = name.split("|")
+    return Candidate(model, engine, precision, settings)
 
 
 def _one_by_one(steps: Steps, examples: Examples) -> list[tuple[list[int], dict[str, Tensor]]]:
@@ -166,15 +177,17 @@ def _guarantee(steps: Steps) -> list[Record]:
     """The served form's changed answers on the calibration texts, and what is promised."""
     one = steps.served()
     point = next(p for p in steps.state.points if p.epsilon == steps.epsilon)
-    found = one == point.candidate  # else it is the dense model in float32, the reference itself
-    changed, count = (point.changed if found else 0), point.count
+    certified = (
+        one == point.candidate
+    )  # else it is the dense model in float32, the reference itself
+    changed, count = (point.changed if certified else 0), point.count
     alone = upper_bound(changed, count, steps.options.delta)
     labels: dict[str, Label] = {
         **one.labels,
         "epsilon": steps.epsilon,
         "delta": steps.options.delta,
         "disagreements": changed,
-        "reference": not found,
+        "reference": not certified,
         "bound_alone": alone,
     }
     return [Record("disagreement", changed / count, "share", "measured", labels, count=count)]

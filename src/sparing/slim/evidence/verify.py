@@ -41,15 +41,17 @@ def tested(steps: Steps, both: BothForms) -> list[Candidate]:
     """The forms that are measured on the test split, without doubles.
 
     These are every dense form, slim without exits in every engine and precision, the frontier, and
-    the served form.
+    the served form. Raises ``UsageError`` if other engines are installed now.
     """
-    points = [point.candidate for point in steps.state.points if point.candidate is not None]
+    state = steps.state
+    both.require({timed.candidate.key for timed in state.candidates})
+    points = [point.candidate for point in state.points if point.candidate is not None]
     return list(dict.fromkeys([*both.keys, *points, steps.served()]))
 
 
 def verify_forms(steps: Steps, batch: int) -> list[Record]:
     """Time and score of all tested forms on the same test inputs, from the same calls."""
-    both, examples = steps.forms(), steps.timed
+    both, examples = steps.forms, steps.timed
     listed = tested(steps, both)
     opened = {(one.key, one.cascade): both.chain(one.key, cascade=one.cascade) for one in listed}
     runs = {str(one): both.run(one, opened[one.key, one.cascade]) for one in listed}
@@ -123,7 +125,7 @@ def _safe_dense(steps: Steps, listed: Sequence[Candidate]) -> list[Candidate]:
     """The dense forms that keep what the served form keeps: those in float32, and certified ones.
 
     A dense form counts as certified if it changes no more choosing texts than ``epsilon`` and keeps
-    the floor there: the rule is easier for them than for the served form.
+    the floor there. This rule is easier than the one for the served form.
     """
     known = {timed.candidate: timed for timed in steps.state.candidates}
     return [
@@ -177,7 +179,7 @@ def answer_all(steps: Steps) -> list[Record]:
     names, beside ``labels``, so that runs can be pooled example by example. The served form's
     changed answers go to ``changed.jsonl``.
     """
-    test, both = steps.task.test, steps.forms()
+    test, both = steps.task.test, steps.forms
     logits: dict[str, Tensor] = {}
     listed = tested(steps, both)
     for one in listed:
@@ -209,5 +211,5 @@ def _whole(steps: Steps, answers: Tensor, dense: Tensor, form: Mapping[str, Labe
         records.append(Record("whole_score", score, "score", "measured", labels, count=count))
         records.append(gap_record("whole_difference", name, (answers, dense), truth, labels))
     same = float((answers.argmax(-1) == dense.argmax(-1)).double().mean())
-    kept: dict[str, Label] = {**form, "split": "test", "divergence": divergence(answers, dense)}
-    return [*records, Record("agreement", same, "share", "measured", kept, count=len(truth))]
+    labels = {**form, "split": "test", "divergence": divergence(answers, dense)}
+    return [*records, Record("agreement", same, "share", "measured", labels, count=len(truth))]

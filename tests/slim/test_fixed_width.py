@@ -1,0 +1,151 @@
+"""The plan that is cut out and fine-tuned at its width, and the control that is trained alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+
+import sparing
+from sparing.core.errors import UsageError
+from sparing.layers.plan import Plan
+from sparing.slim.search import fixed_width
+from sparing.slim.search.choose import survey_plans
+from sparing.slim.search.exits import dense_flops
+from sparing.slim.search.fixed_width import fine_tune, train_static
+from sparing.slim.state import State, read_state, write_state
+from sparing.slim.study import Options, steps_of
+from sparing.tasks import load_task
+from tests.slim.conftest import DIGITS, of_name
+
+
+@pytest.fixture(scope="module")
+def task():
+    return load_task("digits", patch_size=4)
+
+
+@pytest.fixture
+def steps(images_run, task, tmp_path):
+    """The steps of the images run, in a folder of their own with its models."""
+    shutil.copytree(images_run.folder / "models", tmp_path / "models")
+    write_state(tmp_path, read_state(images_run.folder))
+    return steps_of(DIGITS, task, tmp_path)
+
+
+def test_every_exit_of_the_plan_stays_and_its_widths_are_final(images_run):
+    state = read_state(images_run.folder)
+    model = sparing.load(images_run.folder / "models" / state.folder)
+    plan = state.chosen.plan
+    assert [(size.heads, size.neurons) for size in model.encoder.sizes] == list(
+        zip(plan.heads, plan.neurons, strict=True)
+    )
+    wide = sparing.load(images_run.folder / "models" / "adaptive")
+    assert model.plan.stops == tuple(n for n in wide.encoder.exits if n < plan.layers)
+    assert model.plan.threshold == 1.0
+    assert model.plan.stops, "these tests need a plan with exits"
+    trained, cut = model.encoder.layers[0].output.weight, wide.encoder.layers[0].output.weight
+    assert not torch.equal(trained, cut[:, : trained.shape[1]])
+    for (name, mine), (_, theirs) in zip(
+        model.embeddings.named_parameters(), wide.embeddings.named_parameters(), strict=True
+    ):
+        assert torch.equal(mine, theirs), f"{name} costs no FLOPs and is not trained"
+
+
+def test_its_points_name_thresholds_and_the_front_is_kept(images_run):
+    points = of_name(images_run, "fixed_width_score")
+    kept = read_state(images_run.folder).thresholds
+    front = {point.labels["plan"] for point in points if point.labels["on_front"]}
+    assert front == {json.dumps(point.plan.to_dict()) for point in kept}
+    assert all("divergence" in point.labels for point in points)
+
+
+def test_without_a_chosen_plan_it_says_so(steps):
+    write_state(steps.models.folder, State())
+    with pytest.raises(UsageError, match="an earlier step has failed"):
+        fine_tune(steps)
+
+
+def test_the_training_has_no_dropout_and_all_exits(steps, monkeypatch):
+    class Seen(Exception):
+        """Training would begin."""
+
+    def look(model, task, recipe, *, objective, **_):
+        raise Seen(model, task, recipe, objective)
+
+    monkeypatch.setattr(fixed_width, "train", look)
+    with pytest.raises(Seen) as seen:
+        fine_tune(steps)
+    model, taught, recipe, objective = seen.value.args
+    assert model.config.hidden_dropout_prob == model.config.attention_probs_dropout_prob == 0
+    assert recipe.epochs == DIGITS.fixed_width_epochs
+    assert type(objective).__name__ == "ElasticLoss"
+    assert torch.equal(taught.validation.labels, steps.parts[0].labels)
+
+
+SERVED = (("slim", 0.9, False), ("slim", 1.0, True), ("slim", 1.0, False), ("dense", 1.0, False))
+
+
+@pytest.mark.parametrize(("model", "threshold", "cascade"), SERVED)
+def test_a_control_is_trained_only_where_exits_are_served(
+    steps, monkeypatch, model, threshold, cascade
+):
+    """It costs no more FLOPs than the served form has in the mean."""
+    state = read_state(steps.models.folder)
+    timed = next(t for t in state.candidates if t.candidate.model == model)
+    one = replace(timed.candidate, threshold=threshold, cascade=cascade)
+    points = tuple(replace(p, candidate=one, speed=99.0) for p in state.points)
+    write_state(steps.models.folder, replace(state, points=points, static=""))
+    assert steps.served() == one
+    trained = []
+
+    class Result:
+        train_time_s, examples_seen = 1.0, 10
+
+    monkeypatch.setattr(
+        type(steps.models), "train_static", lambda _, plan, name: trained.append(plan) or Result
+    )
+    records = train_static(steps)
+    if model == "dense" or (threshold >= 1 and not cascade):
+        assert (records, trained, read_state(steps.models.folder).static) == ([], [], "")
+        return
+    (plan,) = trained
+    assert not plan.stops
+    assert read_state(steps.models.folder).static == "static"
+    record = next(r for r in records if r.name == "static_plan")
+    assert Plan.from_dict(json.loads(record.labels["plan"])) == plan
+    cheapest = min(point.cost_share for point in state.fixed)
+    assert record.value <= max(record.labels["against"], cheapest)
+
+
+def test_the_control_is_trained_as_long_as_ours_and_read_back(images_run, steps):
+    assert steps.models.whole_recipe.epochs == DIGITS.epochs + DIGITS.fixed_width_epochs
+    point = read_state(images_run.folder).fixed[0]
+    first = steps.models.train_static(point.plan, "static-alone")
+    again = steps.models.train_static(point.plan, "static-alone")
+    assert (again.steps, again.train_time_s) == (first.steps, first.train_time_s)
+    seen = {r.labels["arm"]: r.value for r in of_name(images_run, "train_examples")}
+    assert first.examples_seen == seen["slim"] + seen["slim at fixed width"]
+    assert steps.models.opened("static-alone").plan.layers == point.plan.layers
+
+
+def test_costs_are_shares_of_the_dense_model(steps):
+    ours = steps.models.adaptive()
+    layers = len(ours.encoder.sizes)
+    records = [r for r in survey_plans(steps) if r.name == "frontier_score"]
+    whole = next(
+        r
+        for r in records
+        if r.labels["kind"] == "depth" and r.labels["depth"] == layers and r.labels["width"] == 1
+    )
+    share = dense_flops(ours, steps.parts[0]).mean() / steps.dense_flops
+    assert whole.labels["cost_share"] == pytest.approx(float(share))
+
+
+def test_the_rows_of_a_step_are_those_of_dense_and_ours(task, tmp_path):
+    usual = steps_of(Options(), task, tmp_path).models
+    models = steps_of(Options(batch_size=7), task, tmp_path).models
+    assert (models.dense_recipe.batch_size, models.recipe.batch_size) == (7, 7)
+    assert models.dense_recipe == replace(usual.dense_recipe, batch_size=7)
