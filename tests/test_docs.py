@@ -151,7 +151,7 @@ def generated_names():
     parts = {
         "mechanisms": MECHANISMS.names(),
         "commands": verbs(),
-        "records": [*study_names(), "advise"],
+        "records": [*study_names(), "advise", "agree"],
     }
     named = {f"reference/{part}/{name}.md" for part, names in parts.items() for name in names}
     named |= {f"reference/{part}/index.md" for part in parts}

@@ -31,6 +31,7 @@ ORDER = {
     "compare": 9,
     "slim": 10,
     "advise": 10,
+    "agree": 10,
     "cli": 11,
 }
 PAPERS = {"long_range": 0, "adaattention": 1, "calculator": 1, "hugginggreen": 1}
@@ -55,7 +56,7 @@ HEAVY = {
     "typer": 11,
 }
 MOST_FILES, MOST_FILES_NEW = 30, 15
-NEW = {"experiment", "report", "compare", "slim", "advise"}
+NEW = {"experiment", "report", "compare", "slim", "advise", "agree"}
 
 
 def modules() -> dict[str, Path]:
@@ -103,7 +104,7 @@ def violations(source: str, name: str) -> list[str]:
         entry = there == home in REGISTRIES and inner[0] and not inner[0].startswith("_")
         if entry and root == their_root == "sparing" and inner[0] != "shared":
             sibling = rest[0] if rest else ""
-            if sibling and sibling != "shared" and not sibling.startswith("_"):
+            if sibling not in ("", "shared", inner[0]) and not sibling.startswith("_"):
                 complaints.append(f"entry {inner[0]} imports its sibling {sibling}")
     return complaints
 

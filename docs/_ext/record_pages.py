@@ -31,7 +31,8 @@ the score of the best answer that never changes. Their files: [data of the tasks
 def record_pages() -> Pages:
     """The records of each study and their index, by path below ``reference``."""
     studies = {name: find_study(name) for name in study_names()}
-    studies["advise"] = Study("advise", "sparing.advise.study", "")  # not a study that one runs
+    for name in ("advise", "agree"):  # not studies that one runs
+        studies[name] = Study(name, f"sparing.{name}.study", "")
     pages = {f"records/{name}.md": _records(name, study) for name, study in studies.items()}
     links = "\n".join(f"- [{name}]({name}.md)" for name in sorted(studies))
     toctree = "\n".join(["```{toctree}", ":hidden:", "", *sorted(studies), "```"])

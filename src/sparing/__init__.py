@@ -15,6 +15,7 @@ from sparing.core.version import __version__ as __version__
 from sparing.registration import install as _install
 
 if TYPE_CHECKING:
+    from sparing.agree.study import agree as agree
     from sparing.api import advise as advise
     from sparing.api import compare as compare
     from sparing.api import evaluate as evaluate
@@ -60,6 +61,7 @@ _HOMES = {
     "Workload": "sparing.core.workload",
     "adapt": "sparing.transfer.adaptive",
     "advise": "sparing.api",
+    "agree": "sparing.agree.study",
     "compare": "sparing.api",
     "compiled": "sparing.core.compiling",
     "evaluate": "sparing.api",

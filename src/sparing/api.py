@@ -169,7 +169,7 @@ def advise(
     tokenizer: Any = None,
     tokens: int | None = None,
     batch: int = 1,
-    texts: str | Path | Sequence[str] | None = None,
+    texts: Any = None,
     mechanisms: str | Sequence[str] = (),
     lengths: Sequence[int] = (),
     threads: int | None = None,
@@ -182,7 +182,7 @@ def advise(
 
     ``model`` is a folder, a hub name, ``bert`` or ``vit`` (base size, random weights), or a
     transformers model, which does not change. ``tokens`` is the length to advise on (512, or the
-    model's longest if shorter). ``texts`` is a file with one text a line, or the texts, for
+    model's longest if shorter). ``texts`` is a file of texts, or a list, for
     ``tokenizer`` or the one beside the model. ``mechanisms``, ``lengths`` of curves (64 to 4,096)
     and ``threads`` have defaults; ``engines`` exports it to ONNX Runtime and times that, in INT8
     too; ``quick`` halves the rounds. Only ``output_dir`` is written.
@@ -196,7 +196,7 @@ def advise(
     return study.run(
         str(model) if isinstance(model, Path) else model,
         study.Options(tokens, batch, names, counts, threads, engines, quick),
-        texts=Path(texts) if isinstance(texts, str) else texts,
+        texts=texts,
         tokenizer=tokenizer if tokenizer is not None else tokenizer_in(model),
         output_dir=_path(output_dir),
         on_progress=on_progress,

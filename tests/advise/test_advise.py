@@ -29,6 +29,7 @@ from sparing.core.errors import DataError, Unsupported, UsageError
 from sparing.measure import load
 from sparing.measure.latency import PairedLatency
 from sparing.measure.statistics import Ratio
+from sparing.tasks.texts import read_texts
 from sparing.transfer.swap import is_swapped
 from tests.advise.small import build, save_with_tokenizer
 from tests.transfer.families import require_registry
@@ -287,7 +288,7 @@ def test_the_sample_is_whole_batches_spread_over_the_file():
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (None, "no texts at"),
+        (None, "no file"),
         (b"", "holds no texts"),
         (b"\n \n", "holds no texts"),
         (b"a\xff", "UTF-8"),
@@ -298,7 +299,7 @@ def test_texts_that_cannot_be_read(tmp_path, content, words):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(DataError, match=words):
-        padding.read_texts(path)
+        read_texts(path)
 
 
 # the model
@@ -629,7 +630,7 @@ def test_a_ratio_around_one_claims_no_direction():
 def test_marks_inside_of_a_text_do_not_end_it(tmp_path):
     file = tmp_path / "texts.txt"
     file.write_bytes("one text\u2028still it\x85and here\r\nsecond\n".encode())
-    assert padding.read_texts(file) == ["one text\u2028still it\x85and here", "second"]
+    assert read_texts(file).rows == (("one text\u2028still it\x85and here",), ("second",))
 
 
 def test_it_prints_as_few_lines_of_text(advice):

@@ -53,7 +53,7 @@ def test_wrong_use_is_one_line(command, bert, arguments, words):
 def test_texts_that_cannot_be_read_are_one_line(command, bert, tmp_path):
     ended = command("advise", bert, "--texts", tmp_path / "none.txt")
     assert ended.code == 1
-    assert "no texts at" in ended.error
+    assert "there is no file" in ended.error
 
 
 def test_no_such_model_is_one_line(command, tmp_path):

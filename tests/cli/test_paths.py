@@ -34,6 +34,8 @@ VERBS = [
     ("prune", "BERT", "--task", "digits", "--heads", "0.5", "--output-dir", "BAD"),
     ("measure", "BAD"),
     ("measure", "BERT", "--against", "BAD"),
+    ("agree", "BERT", "BERT", "--texts", "BAD"),
+    ("agree", "BERT", "BERT", "--texts", "OTHER", "--changed", "BAD"),
     ("advise", "BAD", "--tokens", "16"),
     ("advise", "BERT", "--texts", "BAD"),
     ("advise", "BERT", "--tokens", "16", "--output-dir", "BAD"),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from sparing.tasks import load_task
+from sparing.tasks.texts import Sizes, parts_of, read_texts
 from tests.fuzz.harness import CUTS, LEAVES, TEXTS, fuzzed, spoilt_bytes, survives
 
 ENDINGS = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".CSV", ".jsonl", ".parquet", "")
@@ -99,6 +100,43 @@ def test_tables(folder, ending, content, cuts, options):
     spoilt = spoilt_bytes(content, cuts)
     file.write_bytes(gzip.compress(spoilt) if ending.endswith(".gz") else spoilt)
     survives(lambda: load_task(str(file), **options), file=file.name, spoilt=spoilt, o=options)
+
+
+@fuzzed(
+    8,
+    0.06,
+    ending=st.sampled_from(ENDINGS),
+    content=st.sampled_from([table(), table("\t"), table(";"), lines()]) | st.binary(max_size=200),
+    cuts=DAMAGE,
+    options=st.fixed_dictionaries(
+        {},
+        optional={
+            "columns": TEXTS | st.lists(st.sampled_from(["text", "label", "1", "2"]), max_size=3),
+            "label": TEXTS,
+            "encoding": st.sampled_from(["utf-8", "latin-1", "utf-16", "utf-7", "idna", "x"]),
+            "header": st.booleans(),
+            "split": TEXTS,
+        },
+    ),
+)
+def test_texts(folder, ending, content, cuts, options):
+    """Texts with or without labels in any file, read and divided."""
+    file = fresh(folder, "texts") / f"rows{ending}"
+    spoilt = spoilt_bytes(content, cuts)
+    file.write_bytes(gzip.compress(spoilt) if ending.endswith(".gz") else spoilt)
+
+    def divided():
+        return parts_of(read_texts(str(file), **options), seed=0, sizes=Sizes(5, 5, 5), needed=1)
+
+    survives(divided, file=file.name, spoilt=spoilt, o=options)
+
+
+@fuzzed(
+    8, 0.06, value=LEAVES | st.lists(LEAVES) | st.dictionaries(TEXTS, LEAVES | st.lists(LEAVES))
+)
+def test_objects_of_texts(folder, value):
+    """Objects of any kind as texts."""
+    survives(lambda: read_texts(value), value=value)
 
 
 @fuzzed(4, 0.02, ending=st.sampled_from([".csv.gz", ".tsv.gz"]), cuts=st.lists(CUTS, min_size=1))

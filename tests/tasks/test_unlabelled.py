@@ -97,8 +97,8 @@ def test_pairs_go_with_pairs_alone(task: Task, tmp_path: Path) -> None:
     ("texts", "message"),
     [
         (["a\tb\tc"], "3 columns"),
-        (["one", "two\tcolumns"], "text 2 has 2 columns"),
-        (["", ""], "has no texts"),
+        (["one", "two\tcolumns"], "line 2 \\(2 columns, not 1\\)"),
+        (["", ""], "holds no rows"),
     ],
 )
 def test_broken_files_are_named(task: Task, tmp_path: Path, texts: list[str], message: str) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +15,7 @@ from sparing.core.record import Label, Record
 from sparing.measure.latency import PairedLatency, paired_latency
 from sparing.measure.statistics import Ratio, as_record
 from sparing.models.shared.quiet import quiet
+from sparing.tasks.texts import read_texts
 
 Batches = list[list[int]]
 FILE, MAXIMUM, GROUPED, SINGLE = "file order", "maximum length", "grouped by length", "one by one"
@@ -65,28 +64,8 @@ class Padding:
         return min((GROUPED, SINGLE), key=lambda name: self.ratios[name].value)
 
 
-def read_texts(path: Path) -> list[str]:
-    """One text a line, empty lines left out.
-
-    Raises ``DataError`` when there is no such file, it is not UTF-8 text, or holds no text.
-    """
-    try:
-        content = path.read_bytes().decode("utf-8-sig")
-    except FileNotFoundError as error:
-        raise DataError(f"no texts at {path}: give a file with one text on each line") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text (byte {error.start})") from error
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
-    # not splitlines: it would also break at marks inside of texts
-    texts = [line for line in re.split("\r\n|\n|\r", content) if line.strip()]
-    if not texts:
-        raise DataError(f"{path} holds no texts: write one on each line")
-    return texts
-
-
-def tokenise(subject: Subject, texts: Sequence[str], tokens: int, tokenizer: Any = None) -> Texts:
-    """The texts as token numbers of the model's tokenizer, cut to ``tokens``.
+def tokenise(subject: Subject, texts: Any, tokens: int, tokenizer: Any = None) -> Texts:
+    """The texts of any source of ``read_texts`` as token numbers, cut to ``tokens``.
 
     Raises ``UsageError`` for a model of images, one without a tokenizer, and a tokenizer with more
     tokens than the model.
@@ -95,7 +74,8 @@ def tokenise(subject: Subject, texts: Sequence[str], tokens: int, tokenizer: Any
         raise UsageError(f"--texts is for models of tokens; {subject.name} reads images")
     tokenizer = tokenizer or tokenizer_of(subject.name)
     with quiet():
-        ids = tokenizer(list(texts), truncation=True, max_length=tokens)["input_ids"]
+        columns = map(list, zip(*read_texts(texts).rows, strict=True))
+        ids = tokenizer(*columns, truncation=True, max_length=tokens)["input_ids"]
     token_ids = tuple(tuple(text) for text in ids if text)
     if not token_ids:
         raise DataError("the tokenizer makes no tokens of these texts")

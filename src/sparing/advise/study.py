@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from sparing.advise.decision import Decision, decide
 from sparing.advise.engines import Engines, measure_engines
 from sparing.advise.model import Subject, open_subject, random_inputs, resolve_tokens
 from sparing.advise.numbers import ratio_words
-from sparing.advise.padding import Padding, Texts, measure_padding, read_texts, tokenise
+from sparing.advise.padding import Padding, Texts, measure_padding, tokenise
 from sparing.advise.parts import Part, Parts, measure_parts, part_records
 from sparing.advise.remedies import Findings, Remedy, remedies
 from sparing.advise.tables import notes, tables
@@ -40,6 +40,7 @@ from sparing.core.writing import write_atomically
 from sparing.measure.load import collected, worst
 from sparing.measure.machine import Facts, commit, machine, machine_id
 from sparing.report.blocks import Block
+from sparing.tasks.texts import read_texts
 
 if TYPE_CHECKING:
     from torch import nn
@@ -165,7 +166,7 @@ def run(
     model: str | nn.Module,
     options: Options,
     *,
-    texts: Path | Sequence[str] | None = None,
+    texts: Any = None,
     tokenizer: Any = None,
     output_dir: Path | None = None,
     on_progress: Progress = lambda fraction, text: None,
@@ -173,18 +174,18 @@ def run(
     """Measure one model and recommend what to do.
 
     ``model`` is a folder, a hub name, a built-in model (bert, vit: base size, random weights) or a
-    model object, swapped or not. ``texts`` is a file with one text a line, or a list of texts.
+    model object, swapped or not. ``texts`` is a file or an object of texts, see ``read_texts``.
     ``tokenizer`` is by default the one in the model's folder. Raises ``UsageError``, ``DataError``
     or ``CheckpointError`` for unreadable inputs, before anything is measured.
     """
     if output_dir is not None:
         _require_own(output_dir)
-    lines = read_texts(texts) if isinstance(texts, Path) else texts
+    read = None if texts is None else read_texts(texts)
     on_progress(0.0, "opening the model")
     subject = open_subject(model, options.tokens)
     tokens = resolve_tokens(subject, options.tokens)
     chosen = candidates(subject, options.mechanisms)
-    tokenised = None if lines is None else tokenise(subject, lines, tokens, tokenizer)
+    tokenised = None if read is None else tokenise(subject, read, tokens, tokenizer)
     with collected() as loads:
         findings, records, extra = _measure(
             subject, tokens, chosen, tokenised, options, on_progress

@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 
 # In the order of the help: what a person wants to do, and the verbs for it.
 PANELS = {
-    "Make a model faster": ("advise", "slim", "export", "prune", "swap"),
+    "Make a model faster": ("advise", "slim", "export", "agree", "prune", "swap"),
     "Choose an attention": ("list", "show", "compare", "measure", "check", "patches"),
     "Train and evaluate": ("train", "evaluate", "search"),
     "Papers and runs": ("study", "merge", "report", "pack"),

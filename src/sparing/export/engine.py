@@ -114,6 +114,11 @@ class Chain:
         return len(self._segments)
 
     @property
+    def takes(self) -> tuple[str, ...]:
+        """The names of the inputs of the first segment."""
+        return tuple(self._segments[0].takes)
+
+    @property
     def threshold(self) -> float:
         """An input leaves when its confidence is above this."""
         return self._threshold

@@ -55,6 +55,10 @@ class Columns:
     skip_broken: bool
     encoding: str
 
+    def fits(self, first: Sequence[str]) -> bool:
+        """Whether a table's first line was split at the right separator, as far as it shows."""
+        return self.label in first if self.header else len(first) > 1
+
 
 @dataclass(frozen=True)
 class Chosen:
@@ -67,11 +71,12 @@ class Chosen:
     @property
     def note(self) -> str:
         """The used columns, in words."""
-        left = f"; left out: {_shown(self.left_out)}" if self.left_out else ""
-        return f"texts: {_shown(self.texts)}; label: {_shown((self.label,))}{left}"
+        left = f"; left out: {shown(self.left_out)}" if self.left_out else ""
+        return f"texts: {shown(self.texts)}; label: {shown((self.label,))}{left}"
 
 
-def _shown(names: Sequence[str]) -> str:
+def shown(names: Sequence[str]) -> str:
+    """Names of columns for a message."""
     return listed([name.strip() or "(no name)" for name in names], 8)
 
 
@@ -94,13 +99,20 @@ def choose(frame: Frame, columns: Columns) -> Chosen:
     if columns.text:
         texts = tuple(name for name in (columns.text, columns.pair) if name)
     else:
-        texts = _texts(frame, label)
-    for name in (*texts, label):
+        how = f"{option('text', 'NAME')} (and {option('pair', 'NAME')})"
+        texts = text_names(frame, label, how)
+    require_columns(frame, (*texts, label))
+    return Chosen(texts, label, tuple(name for name in names if name not in (*texts, label)))
+
+
+def require_columns(frame: Frame, needed: Sequence[str]) -> None:
+    """Raise ``DataError`` unless a frame has each of these columns once."""
+    names = frame.names
+    for name in needed:
         if name not in names:
             raise DataError(f"{frame.source} has no column {quoted(name)}{nearest(name, names)}")
         if names.count(name) > 1:
             raise DataError(f"{frame.source}: the first line names the column {quoted(name)} twice")
-    return Chosen(texts, label, tuple(name for name in names if name not in (*texts, label)))
 
 
 def _no_label(frame: Frame, columns: Columns) -> str:
@@ -124,7 +136,8 @@ def _no_label(frame: Frame, columns: Columns) -> str:
     )
 
 
-def _texts(frame: Frame, label: str) -> tuple[str, ...]:
+def text_names(frame: Frame, label: str, how: str) -> tuple[str, ...]:
+    """The columns of the texts, by the rule of ``choose``; ``how`` says how to name them."""
     names = [name for name in frame.texts if name != label and not _is_index(frame, name)]
     names = [name for name in names if not _is_number(frame, name)] or names
     by_name = {name.strip().lower(): name for name in reversed(names)}
@@ -136,7 +149,7 @@ def _texts(frame: Frame, label: str) -> tuple[str, ...]:
     rest = names or [name for name in frame.names if name != label]
     raise DataError(
         f"{frame.source} has {len(frame.names)} columns: say which hold the texts with "
-        f"{option('text', 'NAME')} (and {option('pair', 'NAME')}); there are {_shown(rest)}"
+        f"{how}; there are {shown(rest)}"
     )
 
 
@@ -171,12 +184,12 @@ def rows_of(frame: Frame, chosen: Chosen, answer: Answer) -> tuple[list[Row], li
     rows, broken = [], []
     for index, (number, label) in enumerate(zip(frame.numbers, labels, strict=True)):
         texts = [column[index] for column in columns]
-        reason = frame.faults.get(index) or _fault(texts, chosen.texts)
+        reason = frame.faults.get(index) or fault_of(texts, chosen.texts)
         value = None if reason else _value(frame, chosen.label, label, answer)
         if value is not None:
             rows.append(Row(tuple(texts), value))
         else:
-            reason = reason or f"{_shown((chosen.label,))} is {quoted(label)}"
+            reason = reason or f"{shown((chosen.label,))} is {quoted(label)}"
             broken.append(f"{frame.unit} {number} ({reason})")
     if not rows and not broken:
         raise DataError(f"{frame.source} holds no rows")
@@ -197,17 +210,18 @@ def _value(frame: Frame, name: str, label: Any, answer: Answer) -> int | float |
         return None
 
 
-def _fault(texts: Sequence[Any], names: Sequence[str]) -> str:
+def fault_of(texts: Sequence[Any], names: Sequence[str]) -> str:
+    """Why a row's texts cannot be used; empty if they can."""
     for text, name in zip(texts, names, strict=True):
         if not isinstance(text, str):
             kind = "empty" if text is None else f"no text but {quoted(text)}"
-            return f"{_shown((name,))} is {kind}"
+            return f"{shown((name,))} is {kind}"
         if not text.strip():
-            return f"{_shown((name,))} is empty"
+            return f"{shown((name,))} is empty"
         try:
             text.encode()
         except UnicodeError:
-            return f"{_shown((name,))} is no valid Unicode"
+            return f"{shown((name,))} is no valid Unicode"
     return ""
 
 

@@ -45,22 +45,28 @@ class Frame:
     is_table: bool = False
 
 
-def read_frame(path: Path, *, header: bool, encoding: str, label: str) -> Frame:
+Check = Callable[[Sequence[str]], bool]
+
+
+def read_frame(path: Path, *, encoding: str, is_header: Check, fits: Check) -> Frame:
     """The columns of a file, by its ending: .jsonl or .json, .parquet, else a table.
 
-    Raises ``DataError`` for a file of another format or encoding, ``UsageError`` for an encoding
-    that Python does not know.
+    ``is_header`` says whether a table's first line names the columns. ``fits`` says whether that
+    line was split at the right separator; another one is used only if its first line fits. Raises
+    ``DataError`` for a file of another format or encoding, ``UsageError`` for an encoding that
+    Python does not know.
     """
     name = path.name.lower().removesuffix(".gz")
     if name.endswith(".parquet"):
         return _parquet(path)
-    text = _text(path, encoding)
+    text = decoded_text(path, encoding)
     if ends_with(name, LINES):
         return _json_lines(path, text)
-    return _table(path, text, header=header, label=label)
+    return _table(path, text, is_header, fits)
 
 
-def _text(path: Path, encoding: str) -> str:
+def decoded_text(path: Path, encoding: str) -> str:
+    """The text of a file, without the line ends at its end; raises as ``read_frame``."""
     try:
         "".encode(encoding)
         b"".decode(encoding)
@@ -71,7 +77,7 @@ def _text(path: Path, encoding: str) -> str:
     return text_of(path, UTF_8 if plain else encoding, hint).rstrip("\r\n")
 
 
-def _table(path: Path, text: str, *, header: bool, label: str) -> Frame:
+def _table(path: Path, text: str, is_header: Check, fits: Check) -> Frame:
     if not text.strip():
         raise DataError(f"{path} holds no rows")
     comma = path.name.lower().removesuffix(".gz").endswith(".csv")
@@ -79,11 +85,12 @@ def _table(path: Path, text: str, *, header: bool, label: str) -> Frame:
     first = _first_line(path, text, separator, quotes)
     other = _sniffed(text)
     assumed: tuple[str, ...] = ()
-    if other and other != separator and not (header and label in first):
+    if other and other != separator and not fits(first):
         there = _first_line(path, text, other, True)
-        if label in there if header else len(first) == 1 < len(there):
+        if fits(there):
             separator, quotes, first = other, True, there
             assumed = (f"separator: {other!r}",)
+    header = is_header(first)
     rows = list(columns_in(path, text, separator, quotes=quotes))
     names = tuple(first if header else map(str, range(1, len(first) + 1)))
     return _of_rows(str(path), names, rows[1:] if header else rows, assumed)
@@ -197,6 +204,17 @@ def _parquet(path: Path) -> Frame:
 
     texts = tuple(entry.name for entry in schema if str(entry.type) in STRINGS)
     return Frame(str(path), tuple(schema.names), texts, column, range(1, count + 1))
+
+
+def object_frame(source: str, columns: Mapping[str, Sequence[Any]]) -> Frame:
+    """The columns of an object: lists of values by name, all of one length."""
+    names = tuple(columns)
+    texts = tuple(name for name in names if any(isinstance(one, str) for one in columns[name]))
+    counts = {name: len(values) for name, values in columns.items()}
+    if len(set(counts.values())) > 1:
+        raise DataError(f"{source}: the columns are of different lengths: {counts}")
+    count = next(iter(counts.values()), 0)
+    return Frame(source, names, texts, columns.__getitem__, range(1, count + 1))
 
 
 def data_set_frame(source: str, data_set: Any, split: str) -> Frame:

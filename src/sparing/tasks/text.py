@@ -27,7 +27,7 @@ from sparing.tasks._frame import (
     read_frame,
     saved_data_set,
 )
-from sparing.tasks.shared.hub import from_hub
+from sparing.tasks.shared.hub import from_hub, looks_like_hub
 from sparing.tasks.shared.table import Row, complaint, number_between, skipped_note
 from sparing.tasks.shared.task import Task
 from sparing.tasks.shared.text import Corpus, Reading, cut_rows, text_task
@@ -115,12 +115,7 @@ def _splits(source: str, given: Mapping[str, str], data: Path | None, columns: C
 
 
 def _is_here(source: str, data: Path | None) -> bool:
-    return _path(source, data).exists() or not _looks_like_hub(source)
-
-
-def _looks_like_hub(source: str) -> bool:
-    owner, slash, rest = source.partition("/")
-    return bool(owner and slash and rest) and "/" not in rest and not owner.startswith((".", "~"))
+    return _path(source, data).exists() or not looks_like_hub(source)
 
 
 def _path(source: str, data: Path | None) -> Path:
@@ -164,7 +159,10 @@ def _files_of(path: Path) -> dict[str, Path]:
 def _read(files: Mapping[str, Path], columns: Columns) -> _Splits:
     frames = {
         split: read_frame(
-            path, header=columns.header, encoding=columns.encoding, label=columns.label
+            path,
+            encoding=columns.encoding,
+            is_header=lambda first: columns.header,
+            fits=columns.fits,
         )
         for split, path in files.items()
     }

@@ -71,9 +71,10 @@ def evaluate(
 
     The model is put into evaluation mode and back; no random generator is used. On a CPU batches
     are smaller where attention would not fit the free memory. Raises ``UsageError`` for an unknown
-    or empty split, or where one example would not fit.
+    or empty split, one without labels, or where one example would not fit.
     """
     examples = task.split(split)
+    task.require_labels(split)
     if batch_size < 1 or len(examples) == 0:
         problem = "evaluate needs examples and a batch size of at least 1"
         raise UsageError(f"{problem}; {split} has {len(examples)}, batch_size is {batch_size}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparing.core.errors import DataError, UsageError
+from sparing.core.errors import UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -73,22 +73,16 @@ def _plain_token(config: Any) -> int:
 def text_batches(
     name: str, model: PreTrainedModel, texts: Path, tokens: int | None = None
 ) -> list[dict[str, Tensor]]:
-    """The first lines of a text file as padded batches, cut to what the model reads.
+    """The first rows of a file of texts as padded batches, cut to what the model reads.
 
     Raises ``DataError`` for a file that cannot be read and ``UsageError`` where the model comes
     without a tokenizer.
     """
     from sparing.experiment.inputs.fit import token_limit
-
-    try:
-        lines = [line for line in texts.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise DataError(f"{texts} cannot be read: {reason}") from error
-    if not lines:
-        raise DataError(f"{texts} holds no texts: write one on each line")
     from sparing.export.saving import tokenizer_of
+    from sparing.tasks.texts import read_texts
 
+    rows = read_texts(texts).rows[:SHOWN_TEXTS]
     tokenizer = tokenizer_of(name)
     if tokenizer is None:
         raise UsageError(f"--texts needs a tokenizer, and {name!r} comes without one")
@@ -96,11 +90,11 @@ def text_batches(
         tokenizer.pad_token = tokenizer.eos_token
     limits = [limit for limit in (token_limit(model), tokens) if limit is not None]
     longest = min(limits, default=None)
-    starts = range(0, min(len(lines), SHOWN_TEXTS), TEXTS_A_BATCH)
+    starts = range(0, len(rows), TEXTS_A_BATCH)
     return [
         dict(
             tokenizer(
-                lines[start : start + TEXTS_A_BATCH],
+                *map(list, zip(*rows[start : start + TEXTS_A_BATCH], strict=True)),
                 padding=True,
                 truncation=longest is not None,
                 max_length=longest,

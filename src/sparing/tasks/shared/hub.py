@@ -33,6 +33,12 @@ def from_hub(task: str, *name: str, instead: str) -> Any:
             datasets.enable_progress_bars()
 
 
+def looks_like_hub(source: str) -> bool:
+    """Whether a name may be one of the hub, ``owner/name``, and not a path."""
+    owner, slash, rest = source.partition("/")
+    return bool(owner and slash and rest) and "/" not in rest and not owner.startswith((".", "~"))
+
+
 def columns_of(task: str, data_set: Any, split: str, names: tuple[str, ...]) -> list[Any]:
     """The columns of one split; raises ``DataError`` naming a missing split or column."""
     if split not in data_set:

@@ -112,16 +112,17 @@ class Task:
     ``answer`` is the model's output: a class, a number, or a span of a text. A number is one
     output, trained by squared error, and ``labels`` holds its name alone. A span is given by its
     first and last token, the two ``labels``. The task is evaluated by ``metric``; ``metrics`` are
-    all of them. ``more_tests`` are further labelled splits by name. ``tokens`` is the longest
-    sequence that a model sees, its class token included; for a task of values, how many numbers
-    each example has. Token tasks have a ``vocabulary`` (the number of token numbers) and a
-    ``pad_id``. Image tasks have ``image_size``, ``channels`` and ``patch_size``; their pixels are
-    (raw - ``pixel_mean``) / ``pixel_deviation`` of raw ones from 0 to 1. ``tokenizer`` is a
-    pretrained one where the task was loaded with it, ``words`` the vocabulary made from the
-    training texts. ``subset`` says that the data is a part of the published data, and ``notes``
-    which part; they also name everything that was cut or left out. ``source_note`` summarises in
-    one line how your own files were read: columns, separator, encoding, held-out part. Raises
-    ``DataError`` for labels that are not among the classes, and for numbers that are not finite.
+    all of them. ``more_tests`` are further splits by name. Where ``unlabelled``, a split may have
+    no label at all (only ``UNLABELLED``); it then has no score. ``tokens`` is the longest sequence
+    that a model sees, its class token included; for a task of values, how many numbers each example
+    has. Token tasks have a ``vocabulary`` (the number of token numbers) and a ``pad_id``. Image
+    tasks have ``image_size``, ``channels`` and ``patch_size``; their pixels are (raw -
+    ``pixel_mean``) / ``pixel_deviation`` of raw ones from 0 to 1. ``tokenizer`` is a pretrained one
+    where the task was loaded with it, ``words`` the vocabulary made from the training texts.
+    ``subset`` says that the data is a part of the published data, and ``notes`` which part; they
+    also name everything that was cut or left out. ``source_note`` summarises in one line how your
+    own files were read: columns, separator, encoding, held-out part. Raises ``DataError`` for
+    labels that are not among the classes, and for numbers that are not finite.
     """
 
     name: str
@@ -149,6 +150,7 @@ class Task:
     subset: bool = False
     notes: tuple[str, ...] = ()
     source_note: str = ""
+    unlabelled: bool = False
 
     def __post_init__(self) -> None:
         for split, examples in self.splits.items():
@@ -164,7 +166,9 @@ class Task:
             bad = labels[~labels.isfinite()]
         elif self.answer == "class" and labels.ndim == 1 and len(self.labels) > 1:
             # with one class labels may be row numbers, with answers stored elsewhere
-            unlabelled = (labels == UNLABELLED) & (split == "train")
+            missing = labels == UNLABELLED
+            # a split is evaluated on all its rows or on none
+            unlabelled = missing & bool(split == "train" or (self.unlabelled and missing.all()))
             bad = labels[((labels < 0) | (labels >= len(self.labels))) & ~unlabelled]
         else:
             return
@@ -197,7 +201,14 @@ class Task:
         """The same of another split."""
         if self.answer == "span":
             return 0.0
+        self.require_labels(split)
         return metric(self.metric).chance(self.split(split).labels)
+
+    def require_labels(self, split: str) -> None:
+        """Raise ``UsageError`` for a split without labels: it has no score."""
+        labels = self.split(split).labels
+        if self.answer == "class" and len(labels) and bool((labels == UNLABELLED).all()):
+            raise UsageError(f"the split {split} of task {self.name} has no labels, so no score")
 
     @property
     def token_types(self) -> int:

@@ -93,7 +93,7 @@ def text_task(
     validation, train = _cut(corpus, reading, answer)
     encoder = _encoder(train, reading)
     rows = {"train": train, "validation": validation, "test": corpus.test, **corpus.more_tests}
-    splits, notes = _splits(rows, encoder, answer, reading.max_tokens)
+    splits, notes = encoded_splits(rows, encoder, answer, reading.max_tokens)
     longest = max(max(split.lengths, default=1) for split in splits.values())
     return Task(
         name,
@@ -118,7 +118,7 @@ def text_task(
     )
 
 
-def _splits(
+def encoded_splits(
     rows: Mapping[str, Sequence[Row]], encoder: Encoder, answer: str, max_tokens: int
 ) -> tuple[dict[str, Examples], list[str]]:
     """The examples of each split, and a note on each that had texts to cut."""
@@ -165,7 +165,7 @@ def _encoder(train: Sequence[Row], reading: Reading) -> Encoder:
         return _words(train, reading)
     if reading.tokenizer == BYTES:
         return _bytes(reading)
-    return _pretrained(reading.tokenizer, reading.max_tokens)
+    return pretrained_encoder(fast_tokenizer(reading.tokenizer), reading.max_tokens)
 
 
 def _words(train: Sequence[Row], reading: Reading) -> Encoder:
@@ -239,11 +239,16 @@ def fast_tokenizer(name: str) -> Any:
         raise UsageError(
             f"no tokenizer at {quoted(name, 200)}: {quoted(reason, 150)[1:-1]}"
         ) from error
-    if len(tokenizer) <= len(tokenizer.all_special_ids):
-        raise UsageError(f"the tokenizer at {quoted(name)} has no vocabulary")
-    if not tokenizer.is_fast:
-        raise UsageError(f"the tokenizer at {quoted(name)} is not a fast one")
+    require_fast(tokenizer, f"at {quoted(name)}")
     return tokenizer
+
+
+def require_fast(tokenizer: Any, name: str) -> None:
+    """Raise ``UsageError`` for a tokenizer that has no vocabulary, or does not know offsets."""
+    if len(tokenizer) <= len(tokenizer.all_special_ids):
+        raise UsageError(f"the tokenizer {name} has no vocabulary")
+    if not tokenizer.is_fast:
+        raise UsageError(f"the tokenizer {name} is not a fast one")
 
 
 def pad_of(tokenizer: Any) -> int:
@@ -255,8 +260,8 @@ def pad_of(tokenizer: Any) -> int:
     return next(number for number in known if number is not None)
 
 
-def _pretrained(name: str, max_tokens: int) -> Encoder:
-    tokenizer = fast_tokenizer(name)
+def pretrained_encoder(tokenizer: Any, max_tokens: int) -> Encoder:
+    """The encoder of a fast tokenizer; texts are cut to ``max_tokens``."""
 
     def encode(rows: Sequence[Row]) -> Encoded:
         if not rows:

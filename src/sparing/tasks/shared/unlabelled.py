@@ -15,12 +15,11 @@ from torch import Tensor
 
 from sparing.core.errors import DataError, UsageError
 from sparing.core.paths import expanded
-from sparing.tasks._endings import ends_with
+from sparing.tasks._endings import TABLES, ends_with
 from sparing.tasks.shared.files import given_folder
-from sparing.tasks.shared.table import Table, lines_of
 from sparing.tasks.shared.task import UNLABELLED, Examples, Task
+from sparing.tasks.texts.reading import read_texts
 
-ENDINGS = (".txt", ".tsv", ".txt.gz", ".tsv.gz")
 Segment = tuple[int, ...]
 
 
@@ -29,13 +28,13 @@ def with_unlabelled(
 ) -> Task:
     """The task with more training rows that have no label, for distillation.
 
-    A source is the name of another task of texts (without its training labels) or a file of one
-    text a line. A file is .txt or .tsv, also .gz; a tab separates the texts of a pair. Of each
-    source ``most`` rows are used, sampled with ``seed`` (0: all). Rows that share a whole text, cut
-    or not, with a held-out split of the task are left out and counted in its notes. Texts are cut
-    to the task's longest. Raises ``UsageError`` for a task that was not read with a pretrained
-    tokenizer, or has another answer than a class. It raises it too for sources that have no texts,
-    or pairs where the task has none. Raises ``DataError`` for files that are missing or broken.
+    A source is the name of another task of texts (without its training labels) or a file of texts,
+    see ``read_texts``. Of each source ``most`` rows are used, sampled with ``seed`` (0: all). Rows
+    that share a whole text, cut or not, with a held-out split of the task are left out and counted
+    in its notes. Texts are cut to the task's longest. Raises ``UsageError`` for a task that was not
+    read with a pretrained tokenizer, or has another answer than a class. It raises it too for
+    sources that have no texts, or pairs where the task has none. Raises ``DataError`` for files
+    that are missing or broken.
     """
     if not sources:
         return task
@@ -84,8 +83,8 @@ def _rows_of(source: str, task: Task, data: Path | None) -> Examples:
     """All rows of a source in the task's tokens; their labels have no meaning."""
     from sparing.tasks import load_task
 
-    if ends_with(source, ENDINGS):
-        rows = _encoded(task, _lines(_file_of(source, data)))
+    if ends_with(source, TABLES):
+        rows = _encoded(task, read_texts(_file_of(source, data)).rows)
     else:
         name = task.tokenizer.name_or_path
         rows = load_task(source, data=data, tokenizer=name, max_tokens=task.tokens).train
@@ -107,20 +106,6 @@ def _file_of(source: str, data: Path | None) -> Path:
         if path.is_file():
             return path
     raise DataError(f"there is no file {source} of unlabelled texts")
-
-
-def _lines(path: Path) -> list[list[str]]:
-    """The texts of each line; every line has equally many."""
-    rows = [columns for _, columns in lines_of(path, Table(("text",), "")) if any(columns)]
-    if not rows:
-        raise DataError(f"{path} has no texts")
-    for number, columns in enumerate(rows, start=1):
-        if len(columns) != len(rows[0]) or len(columns) > 2 or not all(columns):
-            raise DataError(
-                f"{path}: text {number} has {len(columns)} columns; one text a line is expected, "
-                "or a pair with a tab between them"
-            )
-    return rows
 
 
 def _encoded(task: Task, rows: Sequence[Sequence[str]]) -> Examples:

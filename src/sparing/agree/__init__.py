@@ -1,0 +1,1 @@
+"""Do two classifiers give the same answers on your texts, and which is faster?"""
