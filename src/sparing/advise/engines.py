@@ -14,25 +14,29 @@ from torch.nn import functional as F
 
 from sparing.advise.model import Inputs, Subject, completed, random_inputs
 from sparing.advise.padding import Texts, in_file_order, padded, sample
-from sparing.core.errors import SparingError, Unsupported
+from sparing.core.errors import SparingError, one_line
 from sparing.core.record import Label, Record
 from sparing.core.scratch import scratch_inside
 from sparing.experiment.cells.probe import model_call
 from sparing.export.dense import dense_segment
 from sparing.export.engine import Chain
-from sparing.export.forms import Form, Forms
+from sparing.export.forms import UNCALIBRATED, Form, Forms
+from sparing.export.static_int8 import FEWEST_INPUTS, MOST_INPUTS
 from sparing.measure.latency import paired_latency
 from sparing.measure.statistics import Ratio, as_record
 
 PYTORCH, ONNX, INT8 = "PyTorch", "ONNX Runtime", "ONNX Runtime INT8"
 NAMES = {"eager": PYTORCH, "onnxruntime": ONNX, "openvino": "OpenVINO"}
 PRECISIONS = {"float32": "", "bfloat16": " bfloat16", "int8": " INT8"}
-CALIBRATED_ON = 300
 Answers = Literal["class", "labels", "vectors", "nothing"]
 Chains = dict[str, tuple[Form, Chain]]
 """Forms by name, each with its chain."""
+Missing = tuple[tuple[str, str], ...]
+"""Names of forms that are not there, each with its reason."""
 COMPARED = 200
 """How many texts are answered in another precision and compared, at most."""
+FORMS_TIME = 4.0  # about the time of all forms over PyTorch's
+CALIBRATED, IMAGES = "it is calibrated on texts: ", "this model reads images"
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ class Engines:
     measured: tuple[Engine, ...] = ()
     inputs: str = ""
     obstacle: str = ""
-    missing: tuple[tuple[str, str], ...] = ()
+    missing: Missing = ()
 
     def find(self, name: str) -> Engine | None:
         """The engine of this name, None where it was not measured."""
@@ -103,10 +107,12 @@ def measure_engines(
     obstacle = _obstacle(subject)
     if obstacle:
         return Engines(obstacle=obstacle), []
-    call_ms = 1e3 * budget_s / (rounds + 2) / 4
+    call_ms = 1e3 * budget_s / (rounds + 2) / FORMS_TIME
     batches, words = _batches(subject, texts, tokens, batch, ms_per_token, call_ms)
+    split = _split(subject, texts)
     with scratch_inside(Path(tempfile.gettempdir()), "sparing-advise") as folder:
-        opened = _chains_or_reason(subject, folder, threads, _calibration(subject, texts, batches))
+        forms = _forms(subject, folder, threads, split)
+        opened = _chains_or_reason(forms, batches[0], split)
         if isinstance(opened, str):
             return Engines(obstacle=opened), []
         chains, missing = opened
@@ -115,7 +121,8 @@ def measure_engines(
         timed = paired_latency(
             calls, baseline=PYTORCH, rounds=rounds, warmup=1, threads=threads, budget_s=budget_s
         )
-        agreements = _agreements(subject, texts, chains)
+        dense = forms[forms.find("eager", "float32")]
+        agreements = _agreements(dense, chains, split.compared, answers_of(subject))
     measured = tuple(
         _engine(name, form, timed[name].ratio, agreements) for name, (form, _) in chains.items()
     )
@@ -137,19 +144,42 @@ def _engine(name: str, form: Form, ratio: Ratio, agreements: Mapping[str, Agreem
     return Engine(name, exact, ratio, None if exact else agreements.get(name), option)
 
 
-def _calibration(
-    subject: Subject, texts: Texts | None, batches: Sequence[Inputs]
-) -> list[Mapping[str, Tensor]]:
-    """Inputs for the scales of static INT8: texts one by one; images as they are timed."""
-    if texts is not None:
-        count = min(CALIBRATED_ON, len(texts.ids))
-        chosen = [round(number * len(texts.ids) / count) for number in range(count)]
-        return [padded(texts, [index]) for index in chosen]
-    return list(batches) if subject.reads == "images" else []
+@dataclass(frozen=True)
+class _Split:
+    """Texts one by one: for the scales of static INT8, and others to compare answers on.
+
+    One at a time, since scales of dynamic INT8 depend on the batch. ``reason`` says why there are
+    none for the scales.
+    """
+
+    calibration: Sequence[Inputs] = ()
+    compared: Sequence[Inputs] = ()
+    reason: str = ""
+
+
+def _split(subject: Subject, texts: Texts | None) -> _Split:
+    if texts is None:
+        images = subject.reads == "images"
+        return _Split(reason=CALIBRATED + (IMAGES if images else "give --texts"))
+    distinct = list({ids: index for index, ids in enumerate(texts.ids)}.values())
+    reason = f"{CALIBRATED}give at least {FEWEST_INPUTS} that differ, not {len(distinct)}"
+    taken: list[int] = []
+    if len(distinct) >= FEWEST_INPUTS:
+        taken, reason = _spread(distinct, min(MOST_INPUTS, len(distinct) // 2)), ""
+    held = {texts.ids[index] for index in taken}
+    others = [index for index, ids in enumerate(texts.ids) if ids not in held]
+    calibration = [padded(texts, [index]) for index in taken]
+    return _Split(calibration, [padded(texts, [i]) for i in _spread(others, COMPARED)], reason)
+
+
+def _spread(values: Sequence[int], most: int) -> list[int]:
+    """So many of the values at most, at equal distances."""
+    count = min(most, len(values))
+    return [values[number * len(values) // count] for number in range(count)]
 
 
 def _obstacle(subject: Subject) -> str:
-    """Why the model cannot run in ONNX Runtime here; empty if it can."""
+    """Why no other engine can run the model here; empty if one may."""
     model = subject.model
     if model.config.is_encoder_decoder or subject.causal:
         return "it generates text, and only encoders are exported here"
@@ -179,50 +209,49 @@ def _kept(inputs: Inputs) -> Inputs:
     return {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
 
 
-def _chains_or_reason(
-    subject: Subject,
-    folder: Path,
-    threads: int | None,
-    calibration: Sequence[Mapping[str, Tensor]],
-) -> tuple[Chains, tuple[tuple[str, str], ...]] | str:
-    """All forms, and those that are missing, or why nothing can be exported."""
-    try:
-        return _chains(subject, folder, threads, calibration)
-    except SparingError as error:
-        return str(error)
-    except OSError as error:  # a full disk must not lose earlier measurements
-        return f"its export cannot be written to {folder.parent}: {error.strerror or error}"
-
-
-def _chains(
-    subject: Subject,
-    folder: Path,
-    threads: int | None,
-    calibration: Sequence[Mapping[str, Tensor]],
-) -> tuple[Chains, tuple[tuple[str, str], ...]]:
+def _forms(subject: Subject, folder: Path, threads: int | None, split: _Split) -> Forms:
     length = subject.limit if subject.limit is not None else 16
     size = length if subject.reads == "images" else min(length, 16)
-    example = _kept(random_inputs(subject, 2, size))
-    forms = Forms(
+    return Forms(
         [dense_segment(subject.model)],
-        example,
+        _kept(random_inputs(subject, 2, size)),
         folder,
         thread_count=threads or torch.get_num_threads(),
         longest=subject.limit if subject.reads == "tokens" else None,
-        calibration=calibration,
+        calibration=split.calibration,
     )
-    missing = [(name_of(absent.form), absent.reason) for absent in forms.missing]
+
+
+def _chains_or_reason(forms: Forms, inputs: Inputs, split: _Split) -> tuple[Chains, Missing] | str:
+    """All forms that give answers, and those that are missing, or why nothing can be exported."""
+    missing = [
+        (name_of(absent.form), split.reason if absent.reason == UNCALIBRATED else absent.reason)
+        for absent in forms.missing
+    ]
     chains: Chains = {}
     for form in forms:
-        if name_of(form) == PYTORCH:
+        name = name_of(form)
+        if name == PYTORCH:
             continue
         try:
-            chains[name_of(form)] = form, forms[form]
-        except Unsupported as error:
-            if form.engine == "onnxruntime" and form.precision == "float32":
-                raise
-            missing.append((name_of(form), str(error)))
+            chain = forms[form]
+            chain(inputs)
+        # also a full disk, which must not lose earlier measurements, and operators that PyTorch
+        # does not have in bfloat16
+        except (SparingError, OSError, RuntimeError) as error:
+            reason = _reason(error, forms.folder)
+            if name == ONNX:  # all other exports are made from this one
+                return reason
+            missing.append((name, reason))
+        else:
+            chains[name] = form, chain
     return chains, tuple(missing)
+
+
+def _reason(error: Exception, folder: Path) -> str:
+    if isinstance(error, OSError):
+        return f"its export cannot be written to {folder.parent}: {error.strerror or error}"
+    return one_line(str(error))
 
 
 def _in_pytorch(subject: Subject, batches: Sequence[Inputs]) -> Callable[[], object]:
@@ -249,18 +278,15 @@ def answers_of(subject: Subject) -> Answers:
     return "labels" if config.problem_type == "multi_label_classification" else "class"
 
 
-def _agreements(subject: Subject, texts: Texts | None, chains: Chains) -> dict[str, Agreement]:
-    """Each precision beside float32 on texts; empty without texts."""
-    if texts is None:
+def _agreements(
+    dense: Chain, chains: Chains, compared: Sequence[Inputs], answers: Answers
+) -> dict[str, Agreement]:
+    """Each other precision beside the dense model in PyTorch, which answers once."""
+    if not compared or answers == "nothing":
         return {}
-    answers, step = answers_of(subject), max(1, len(texts.ids) // COMPARED)
-    if answers == "nothing":
-        return {}
-    # one text at a time: INT8 scales depend on the batch
-    inputs = [padded(texts, [index]) for index in range(0, len(texts.ids), step)][:COMPARED]
-    exact = [chains[ONNX][1](one)[0] for one in inputs]
+    exact = [dense(inputs)[0] for inputs in compared]
     return {
-        name: _agreement(exact, [chain(one)[0] for one in inputs], answers)
+        name: _agreement(exact, [chain(inputs)[0] for inputs in compared], answers)
         for name, (form, chain) in chains.items()
         if form.precision != "float32"
     }
@@ -273,7 +299,7 @@ def _agreement(exact: Sequence[Tensor], other: Sequence[Tensor], answers: Answer
         return _share(sum(int(a.argmax() == b.argmax()) for a, b in pairs), count, "same class")
     if answers == "labels":  # a label is given at a probability of one half
         return _share(sum(bool(((a > 0) == (b > 0)).all()) for a, b in pairs), count, "same set")
-    cosines = [F.cosine_similarity(one, another, dim=-1).mean() for one, another in pairs]
+    cosines = [F.cosine_similarity(one, another.float(), dim=-1).mean() for one, another in pairs]
     return Agreement("cosine", float(torch.stack(cosines).mean()), None, count)
 
 
@@ -292,7 +318,7 @@ def _records(measured: Sequence[Engine], labels: dict[str, Label]) -> list[Recor
         records.append(as_record("engine_latency_ratio", ratio, "ratio", engine_labels))
         if agreement is not None:
             name = "output_cosine" if agreement.kind == "cosine" else "answer_agreement"
-            compared: dict[str, Label] = {"engine": engine.name, "baseline": ONNX}
+            compared: dict[str, Label] = {"engine": engine.name, "baseline": PYTORCH}
             same = Ratio(agreement.value, agreement.interval, agreement.count)
             records.append(as_record(name, same, "share", compared))
     return records

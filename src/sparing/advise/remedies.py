@@ -29,7 +29,8 @@ NEEDS_TEXTS = "not measured: give --texts"
 class Findings:
     """All measurements for the recommendation.
 
-    ``disturbance`` is what kept the machine busy meanwhile; empty if it was quiet.
+    ``disturbance`` is what kept the machine busy meanwhile; empty if it was quiet. ``source`` names
+    the file of the texts in commands; empty without texts.
     """
 
     subject: Subject
@@ -41,6 +42,18 @@ class Findings:
     padding: Padding | None
     engines: Engines = field(default_factory=Engines)
     disturbance: str = ""
+    source: str = ""
+
+    @property
+    def model(self) -> str:
+        """The model's name in commands; MODEL for an object that was never saved."""
+        subject = self.subject
+        return "MODEL" if subject.name == subject.kind else shlex.quote(subject.name)
+
+    @property
+    def texts(self) -> str:
+        """The option of commands that names the texts; empty without texts."""
+        return f" --texts {shlex.quote(self.source)}" if self.source else ""
 
 
 @dataclass(frozen=True)
@@ -131,17 +144,17 @@ def _engine(engine: Engine, findings: Findings, *, named: bool) -> Remedy:
         if not engine.exact:
             sentence = prose("precision", engine=engine.name, speed=words, answers=answers)
     effect = ratio_words(engine.ratio, findings.disturbance)
-    how = "model.bfloat16()"
+    gain, how = 1 / engine.ratio.value, "model.bfloat16()"
     if engine.option:
-        how = f"sparing export {shlex.quote(findings.subject.name)} {engine.option}"
-    gain = 1 / engine.ratio.value
+        how = f"sparing export {findings.model} {engine.option}{findings.texts} --output-dir DIR"
     return Remedy(engine.name, verdict, effect, answers, how, sentence, gain, free=engine.exact)
 
 
 def _changed_answers(engine: Engine, findings: Findings) -> str:
     if engine.agreement is not None:
         return _agreement_words(engine.agreement)
-    return NEEDS_TEXTS if findings.padding is None else "may change: not compared for this kind"
+    without = findings.subject.reads == "tokens" and findings.padding is None
+    return NEEDS_TEXTS if without else "may change: not compared for this kind"
 
 
 def _agreement_words(agreement: Agreement) -> str:
@@ -157,8 +170,8 @@ def _slim(findings: Findings) -> Remedy:
     obstacle = _slim_obstacle(subject)
     if obstacle:
         return Remedy("slim", "not measured", f"not for this model: {obstacle}", "", "")
-    known = task_of(subject.name)
-    command = f"sparing slim {shlex.quote(subject.name)}" + ("" if known else " --task TASK")
+    data = findings.texts or ("" if task_of(subject.name) else " --task TASK")
+    command = f"sparing slim {findings.model}{data}"
     sentence = prose("slim", command=command)
     answers = "share changed is bounded"
     return Remedy("slim", "not measured", "not measured: it trains", answers, command, sentence)
