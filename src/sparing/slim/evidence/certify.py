@@ -185,15 +185,16 @@ def _guarantee(steps: Steps) -> list[Record]:
     """The served form's changed answers on the calibration texts, and what is promised."""
     one = steps.served()
     point = next(p for p in steps.state.points if p.epsilon == steps.epsilon)
-    found = one == point.candidate  # else it is the dense model in float32, the reference itself
-    changed, count = (point.changed if found else 0), point.count
+    # else it is the dense model in float32, the reference itself
+    certified = one == point.candidate
+    changed, count = (point.changed if certified else 0), point.count
     alone = upper_bound(changed, count, steps.options.delta)
     labels: dict[str, Label] = {
         **one.labels,
         "epsilon": steps.epsilon,
         "delta": steps.options.delta,
         "disagreements": changed,
-        "reference": not found,
+        "reference": not certified,
         "bound_alone": alone,
     }
     return [Record("disagreement", changed / count, "share", "measured", labels, count=count)]
