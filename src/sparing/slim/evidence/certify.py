@@ -23,7 +23,7 @@ from sparing.slim.evidence.candidates import (
     losses,
 )
 from sparing.slim.evidence.certified import certified_frontier
-from sparing.slim.models import inputs_of
+from sparing.slim.inputs import inputs_of
 from sparing.slim.search.choose import sample
 from sparing.slim.search.divergence import divergence
 from sparing.slim.state import is_reference
