@@ -3,10 +3,11 @@
     python benchmarks/slim_certified.py benchmarks/results
 
 Nothing is run. A run's forms are slim, slim in INT8, the static pruned model, dense in INT8, and
-cascades: one of these answers if its largest probability reaches a threshold, else dense does, in
-float32 or INT8. The speed of a cascade is computed from theirs. The test rows are the
-population: rows to choose on and rows to calibrate on are sampled from them with replacement. So
-the true share of changed answers of each form is known.
+cascades. In a cascade one of these answers if its largest probability reaches a threshold, else
+dense does, in float32 or INT8. The speed of a cascade is computed from those of both forms.
+
+The test rows are the population: rows to choose on and rows to calibrate on are sampled from them
+with replacement. So the true share of changed answers of each form is known.
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ class SlimRun:
 
     def all(self, name: str, **labels: Any) -> list[Record]:
         """The records of this name and labels."""
-        wanted = labels.items()
-        return [r for r in self.records if r.name == name and wanted <= r.labels.items()]
+        pairs = labels.items()
+        return [r for r in self.records if r.name == name and pairs <= r.labels.items()]
 
     def value(self, name: str, **labels: Any) -> float:
         """The value of the first such record."""
@@ -207,16 +207,16 @@ def evidence(runs: Sequence[SlimRun]) -> dict[str, list[tuple[str, float, float]
         before = float(trial["score"]) - float(trial["float32_score"])
         return before, gap(run, INT8) - gap(run, OURS)
 
-    kept = [run for run in runs if run.answers]
+    answered = [run for run in runs if run.answers]
     return {
         "score of the served form less dense, choosing half": [
-            (run.task, choosing(run), gap(run, OURS)) for run in kept
+            (run.task, choosing(run), gap(run, OURS)) for run in answered
         ],
         "score of the kept INT8 form less float32, choosing half": [
-            (run.task, *int8(run)) for run in kept
+            (run.task, *int8(run)) for run in answered
         ],
         "changed answers of the served form, calibration half": [
-            (run.task, run.value("disagreement"), changed(run)) for run in kept
+            (run.task, run.value("disagreement"), changed(run)) for run in answered
         ],
         "score of surveyed plans less dense, choosing half": [
             (run.task, *pair) for run in runs for pair in surveyed(run)

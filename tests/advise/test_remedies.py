@@ -183,7 +183,7 @@ def test_each_engine_has_a_command_that_export_takes(monkeypatch, tmp_path, fold
     ended = run_command(*arguments)
     assert program == "sparing"
     assert (ended.code, ended.error) == (2, "sparing: the command is possible")
-    assert opened == [(str(folder), texts, name == OPENVINO_INT8)]
+    assert opened == [(str(folder), str(texts), name == OPENVINO_INT8)]
 
 
 def test_bfloat16_in_pytorch_and_a_model_without_a_name_have_no_file():

@@ -183,6 +183,6 @@ def test_false_frontiers_are_counted(slim_certified, monkeypatch):
         "last": lambda held, speeds, choosing: [*[set()] * 4, {0}],
     }
     monkeypatch.setattr(slim_certified, "PROCEDURES", procedures)
-    found = slim_certified.simulated(losses, np.array([2.0]), (50, 50), draws=2)
-    assert found["all"] == pytest.approx(np.array([[1.0, *[math.log(2)] * 5]] * 2))
-    assert found["last"] == pytest.approx(np.array([[0.0] * 5 + [math.log(2)]] * 2))
+    result = slim_certified.simulated(losses, np.array([2.0]), (50, 50), draws=2)
+    assert result["all"] == pytest.approx(np.array([[1.0, *[math.log(2)] * 5]] * 2))
+    assert result["last"] == pytest.approx(np.array([[0.0] * 5 + [math.log(2)]] * 2))

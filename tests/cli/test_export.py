@@ -122,6 +122,15 @@ def run_lines(lines, folder):
     return names
 
 
+def test_pairs_of_texts_keep_their_token_types(command, dense, tmp_path):
+    (tmp_path / "pairs.csv").write_text("text_a,text_b\nthe film,was good\nthe long film,bad\n")
+    chosen = ("--texts", tmp_path / "pairs.csv", "--output-dir", tmp_path / "new", "--json")
+    ended = command("export", dense, *chosen)
+    assert ended.code == 0, ended.err
+    assert "token_type_ids" in ended.json["inputs"]
+    assert (ended.json["drift"]["count"], ended.json["drift"]["changed"]) == (2, 0)
+
+
 def test_it_prints_size_and_drift_for_a_person(command, dense, tmp_path):
     ended = command("export", dense, "--output-dir", tmp_path / "new")
     assert ended.code == 0, ended.err
@@ -182,7 +191,7 @@ def test_models_without_one_answer_are_refused(command, tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("", "no texts"), ("one\ntwo\none", "2 distinct texts.*at least 20")],
+    [("", "few.txt"), ("one\ntwo\none", "2 distinct texts.*at least 20")],
 )
 def test_too_few_texts_are_refused(command, dense, tmp_path, content, message):
     (tmp_path / "few.txt").write_text(content)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,8 +16,9 @@ from sparing.agree.onnx_file import OnnxFile
 from sparing.core.errors import Unsupported, UsageError
 from sparing.core.paths import expanded
 from sparing.experiment.inputs.fit import OTHER_HEADS, QUESTIONS, SEVERAL, token_limit
-from sparing.export.engine import BackEnd, Chain
+from sparing.export.engine import Chain
 from sparing.export.folder import DESCRIPTION, open_chain
+from sparing.export.openvino import held_precision
 from sparing.export.saving import tokenizer_of
 from sparing.foreign.pretrained import open_config
 from sparing.tasks.texts.task import class_names, token_limit_of
@@ -117,11 +117,7 @@ def _of_onnx(name: str, path: Path, threads: int) -> Classifier:
 def _openvino(name: str, path: Path, threads: int) -> Chain:
     if not path.is_file():
         raise UsageError(f"there is no file {name}")
-    if "openvino" not in get_args(BackEnd):
-        raise Unsupported(f"{name}: this version of sparing does not open OpenVINO files")
-    engine = importlib.import_module("sparing.export.openvino")
-    precision: dict[str, Any] = {"precision": engine.held_precision(path)}
-    return Chain([path], thread_count=threads, **precision)
+    return Chain([path], thread_count=threads, precision=held_precision(path))
 
 
 def _of_chain(name: str, folder: Path, chain: Chain) -> Classifier:

@@ -39,7 +39,7 @@ def run(
         str, typer.Option(help="float32, int8, or with openvino also bfloat16.")
     ] = "float32",
     texts: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="Your texts: INT8 for openvino is calibrated on some; answers compared."),
     ] = None,
     as_json: Json = False,
@@ -65,7 +65,7 @@ def run(
     _print(facts)
 
 
-def _require_possible(to: str, precision: str, texts: Path | None) -> None:
+def _require_possible(to: str, precision: str, texts: str | None) -> None:
     """Raise ``UsageError`` for what no model can be exported to, before it is opened."""
     require_choice("export", "--to", to, ENGINES)
     require_choice("export", "--precision", precision, PRECISIONS)
@@ -101,7 +101,7 @@ class _Source:
         return self.subject.limit if self.subject.reads == "tokens" else None
 
 
-def _opened(name: str, texts: Path | None, *, calibrated: bool) -> _Source:
+def _opened(name: str, texts: str | None, *, calibrated: bool) -> _Source:
     """The model and its inputs: texts to calibrate INT8 on, and others to compare answers on."""
     from sparing.advise.model import open_subject
     from sparing.export.dense import dense_segment
@@ -145,15 +145,13 @@ def _require_dense(name: str, model: Any) -> None:
         )
 
 
-def _distinct_rows(texts: Path, fewest: int) -> Rows:
-    """The texts without repetitions, at least so many."""
-    from sparing.core.errors import DataError
+def _distinct_rows(texts: str, fewest: int) -> Rows:
+    """The texts or pairs without repetitions, at least so many."""
     from sparing.tasks.texts import read_texts
 
-    rows = list(dict.fromkeys(read_texts(texts).rows))
-    if len(rows) < fewest:
-        raise DataError(f"{texts} has {len(rows):,} distinct texts: INT8 needs at least {fewest}")
-    return rows
+    given = read_texts(texts)
+    given.require_distinct(fewest, "INT8 for OpenVINO")
+    return [given.rows[index] for index in given.distinct]
 
 
 def _input_names(model: Any, tokenizer: Any) -> tuple[str, ...]:

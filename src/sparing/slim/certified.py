@@ -9,7 +9,7 @@
 - If all candidates of an epsilon pass, its level is added to that of the next smaller one.
 - A form that is certified for an epsilon is certified for all larger ones.
 
-Sources: Angelopoulos et al., "Learn then Test", 2021, arXiv 2110.01052 (fixed-sequence testing);
+Source: Angelopoulos et al., "Learn then Test", 2021, arXiv 2110.01052 (fixed-sequence testing);
 Laufer-Goldshtein et al., "Efficiently controlling multiple risks with Pareto testing", 2022, arXiv
 2210.07913 (candidates and their order come from other examples); Bretz et al., "A graphical
 approach to sequentially rejective multiple test procedures", 2009, Statistics in Medicine 28 (a
