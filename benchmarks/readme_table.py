@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from slim_pool import speeds
+from slim_before import speeds
 from sparing.core.record import RECORDS
 from sparing.experiment.registry import find_study
 from sparing.report.packing import pack

@@ -1,6 +1,6 @@
-"""How to certify a frontier of forms: procedures compared on the committed runs of slim.
+"""How to certify a frontier of forms: procedures compared on the runs of slim before December 2026.
 
-    python benchmarks/slim_certified.py benchmarks/results
+    python benchmarks/slim_certified.py benchmarks/results/slim-before-2026-12
 
 Nothing is run. A run's forms are slim, slim in INT8, the static pruned model, dense in INT8, and
 cascades. In a cascade one of these answers if its largest probability reaches a threshold, else

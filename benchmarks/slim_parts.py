@@ -1,6 +1,6 @@
-"""Which parts of slim paid on its committed runs: speed, points, and minutes of training.
+"""Which parts of slim paid before December 2026: speed, points, and minutes of training.
 
-    python benchmarks/slim_parts.py benchmarks/results
+    python benchmarks/slim_parts.py benchmarks/results/slim-before-2026-12
 
 Nothing is run. A gain is that of the part over what is named beside it. Speeds are at batch 1.
 Intervals have 90 %: of speed and of scores on the choosing half over runs, of test points over

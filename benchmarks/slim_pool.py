@@ -1,19 +1,23 @@
-"""Pool runs of slim over tasks and seeds: what was gained and lost, also from committed records.
+"""Pool runs of slim over tasks and seeds: speed, accuracy and what was certified.
 
-    python benchmarks/slim_pool.py benchmarks/results --tasks sst2,mrpc,mpqa
+    python benchmarks/slim_pool.py runs/slim-tasks --output runs/slim-tasks/summary.json
 
-Nothing is run: each ``slim-TASK-seed-SEED-MACHINE-DATE`` below the folder is one finished run.
-Speeds are over the fastest dense form, in our fastest engine, averaged on a logarithmic scale, a
-task counting as much as another. Accuracy is compared example by example and pooled over tasks by
-their test examples, with examples and seeds both as random effects (``sparing.measure.pooling``).
+Nothing is run: each folder below the given one with a run of slim that reached its end counts. It
+is named TASK-SEED, as ``slim_tasks.py`` names it. Speeds are averaged on a logarithmic scale, a
+task counting as much as another. Accuracy is compared with the dense model in float32, input by
+input, and pooled over tasks by their inputs, with inputs and seeds both as random effects
+(``sparing.measure.pooling``). Texts without labels have the dense model's answers as their labels,
+so that their difference is the share of changed answers; they are pooled apart.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from math import exp, log
 from pathlib import Path
 from statistics import mean
@@ -22,268 +26,225 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.torch import load
+from torch import Tensor
 
 from sparing.core.compressed import read_stored, stored_path
-from sparing.core.record import RECORDS, Record
+from sparing.core.record import Record
 from sparing.core.rounding import rounded_down
 from sparing.core.writing import write_atomically
 from sparing.experiment.owned import ANSWERS
 from sparing.measure.pooling import PooledDifference, pool_differences
 from sparing.report.markdown import plain_table
-from sparing.report.run import read_run
-from sparing.slim.steps import DENSE
+from sparing.report.run import Run, read_run
+from sparing.slim.evidence.certified import EPSILONS
+from sparing.slim.promise import form_of, promise_of
 
-OURS, INT8, STATIC = "slim", "slim int8", "static"
-ARMS = (OURS, INT8, STATIC)
-NAMED = {OURS: "slim", INT8: "slim, INT8", STATIC: "static pruned model"}
-BATCHES = (1, 8)
-HEADS = ("task", "seed", "form", "speed, batch 1", "speed, batch 8", "difference, points", "90 %")
-TOTALS = (
-    *("form", "runs", "test examples", "speed, batch 1", "speed, batch 8", "over dense INT8"),
-    *("difference, points", "above, 95 %", "holds for other"),
-)
-POOLED = "Pooled over tasks and seeds, in accuracy:"
-
-
-def forms(records: Iterable[Record], name: str, arm: str, batch: int) -> list[Record]:
-    """The records of one variant at one batch size, every engine."""
-    labels = {"arm": arm, "batch": batch}.items()
-    return [r for r in records if r.name == name and labels <= r.labels.items()]
+NAME = re.compile(r"(?:slim-)?(?P<task>.+?)-(?:seed-)?(?P<seed>\d+)(?:-[0-9a-f]{8}-\d{4}-\d\d)?")
+BATCHES, EXACT, SERVED = (1, 8), "float32", "served"
+# Speed over the best dense form of any precision, and over the fastest dense form in float32.
+OVER_BEST, OVER_FLOAT32 = "over best dense", "over dense float32"
+CLASSES = {"float32": "float32", "bfloat16": "bfloat16", "int8": "INT8"}
+SPEEDS = (OVER_BEST, *CLASSES, OVER_FLOAT32)
+SPEED_NAMES = [CLASSES.get(name, name) for name in SPEEDS]
+SPEED_HEADS = ("task", "seed", "served form", "batch", *SPEED_NAMES)
+POOLED_HEADS = ("batch", "runs", *SPEED_NAMES)
+ACCURACY_HEADS = ("form", "runs", "inputs", "difference, points", "above, 95 %", "holds for other")
+FRONTIER_HEADS = ("task", "seed", *(f"{100 * epsilon:g} %" for epsilon in EPSILONS))
 
 
-def summary_of(records: Sequence[Record], arm: str, batch: int) -> dict[str, Any] | None:
-    """Speed and score difference of a variant in its fastest engine; None where there is none."""
-    speeds = forms(records, "speed_up", arm, batch)
-    if not speeds:
-        return None
-    best = max(speeds, key=lambda record: record.value or 0.0)
+@dataclass(frozen=True, eq=False)
+class SlimRun:
+    """One finished run of slim: the task and seed of its folder's name, and its records."""
 
-    def alike(name: str) -> list[Record]:
-        candidates = forms(records, name, arm, batch)
-        return [record for record in candidates if record.labels["engine"] == best.labels["engine"]]
+    task: str
+    seed: int
+    run: Run
 
-    (gap,) = alike("score_difference")
-    # speeds may be of fewer inputs than the test split has; the loss is measured on all of them
-    gap = next(
-        (
-            record
-            for record in records
-            if record.name == "whole_difference"
-            and record.labels["arm"] == arm
-            and record.labels["metric"] == gap.labels["metric"]
-        ),
-        gap,
-    )
-    return {
-        "speed_up": best.value,
-        "speed_interval": best.interval,
-        # beside the dense model's own INT8 form
-        "int8_speed_up": next((record.value for record in alike("int8_speed_up")), None),
-        "metric": gap.labels["metric"],
-        "difference": gap.value,
-        "difference_interval": gap.interval,
-        "examples": gap.count,
-    }
+    @property
+    def labelless(self) -> bool:
+        """Whether the dense model's answers take the place of labels."""
+        return self.run.config["task"].get("metric") == "agreement"
 
+    @property
+    def served(self) -> str:
+        """The name of the served form."""
+        promise = promise_of(self.run.table)
+        assert promise is not None  # ``finished`` has seen it
+        return str(promise.form)
 
-def rows_of(records: Sequence[Record], task: str, seed: int) -> list[dict[str, Any]]:
-    """What a run came to, an entry for each form and batch size."""
-    summaries = {(arm, batch): summary_of(records, arm, batch) for arm in ARMS for batch in BATCHES}
-    return [
-        {"task": task, "seed": seed, "arm": arm, "batch": batch, **row}
-        for (arm, batch), row in summaries.items()
-        if row
-    ]
+    def speed(self, name: str, batch: int) -> Record | None:
+        """A speed at one batch size; None where no form of that precision was compared."""
+        table = self.run.table
+        if name == OVER_BEST:
+            return table.find("served_speed_up", batch=batch)
+        if name in CLASSES:
+            return table.find("class_speed_up", precision=name, batch=batch)
+        named = (r for r in table.all("speed_up", batch=batch) if str(form_of(r)) == self.served)
+        return next(named, None)
 
+    def form(self, precision: str) -> str | None:
+        """slim's fastest form of a precision at the first batch size, or the served form."""
+        if precision == SERVED:
+            return self.served
+        record = self.run.table.find("class_speed_up", precision=precision, batch=BATCHES[0])
+        return None if record is None else str(record.labels["form"])
 
-def gaps_of(folder: Path, arm: str, to: str = DENSE) -> NDArray[np.float64] | None:
-    """By test example: 1 where only this variant is right, -1 where only the other is, else 0."""
-    answers = load(read_stored(stored_path(folder / ANSWERS) or folder / ANSWERS))
-    if not {arm, to} <= answers.keys():
-        return None
-    right = {name: answers[name].argmax(-1) == answers["labels"] for name in (arm, to)}
-    gaps: NDArray[np.float64] = (right[arm].double() - right[to].double()).numpy()
-    return gaps
+    @cached_property
+    def answers(self) -> dict[str, Tensor]:
+        """The logits on the test inputs by form, and their labels."""
+        assert self.run.folder is not None
+        return load(read_stored(stored_path(self.run.folder / ANSWERS) or Path(ANSWERS)))
 
+    @cached_property
+    def dense(self) -> str:
+        """The name of the dense form in float32 that was timed first."""
+        forms = (form_of(r) for r in self.run.table.all("agreement", arm="dense"))
+        return next(str(form) for form in forms if form.precision == EXACT)
 
-def pooled(
-    folders: Mapping[str, Sequence[Path]], arm: str, to: str = DENSE
-) -> PooledDifference | None:
-    """The accuracy that a variant loses or gains over all tasks and seeds; None where none has it.
-
-    ``folders`` are the runs of each task, one for each seed. The bound is the one-sided 95 % one.
-    """
-    tasks = []
-    for places in folders.values():
-        gaps_by_run = [gaps for folder in places if (gaps := gaps_of(folder, arm, to)) is not None]
-        if gaps_by_run:
-            tasks.append(np.stack(gaps_by_run))
-    return pool_differences(tasks) if tasks else None
+    def gaps(self, form: str) -> NDArray[np.float64]:
+        """By test input: 1 where only this form is right, -1 where only dense is, else 0."""
+        labels = self.answers["labels"]
+        right, before = (self.answers[name].argmax(-1) == labels for name in (form, self.dense))
+        gaps: NDArray[np.float64] = (right.double() - before.double()).numpy()
+        return gaps
 
 
-def speeds(
-    rows: Iterable[Mapping[str, Any]], arm: str, batch: int, name: str = "speed_up"
-) -> float | None:
+def finished(root: Path) -> list[SlimRun]:
+    """The runs of slim in a folder whose answers are there, by task and seed."""
+    runs = []
+    for path in sorted(root.glob("*/config.json")):
+        name, run = NAME.fullmatch(path.parent.name), read_run(path.parent)
+        ended = stored_path(path.parent / ANSWERS) is not None
+        if run.config["study"] == "slim" and ended and promise_of(run.table) is not None:
+            if name is None:
+                raise SystemExit(f"{path.parent}: the folder of a run is named TASK-SEED")
+            runs.append(SlimRun(name["task"], int(name["seed"]), run))
+    return sorted(runs, key=lambda run: (run.task, run.seed))
+
+
+def pooled_speed(runs: Iterable[SlimRun], name: str, batch: int) -> float | None:
     """The geometric mean of the runs' speeds; each task counts as much as the others."""
-    labels = {"arm": arm, "batch": batch}.items()
-    chosen = [row for row in rows if labels <= row.items() and row[name] is not None]
-    tasks = {row["task"] for row in chosen}
-    logs = [mean(log(row[name]) for row in chosen if row["task"] == task) for task in tasks]
-    return exp(mean(logs)) if logs else None
+    logs: dict[str, list[float]] = {}
+    for run in runs:
+        if (record := run.speed(name, batch)) is not None:
+            logs.setdefault(run.task, []).append(log(float(record.value or 0.0)))
+    return exp(mean(map(mean, logs.values()))) if logs else None
 
 
-def totals(
-    rows: Sequence[Mapping[str, Any]], folders: Mapping[str, Sequence[Path]]
-) -> list[tuple[str, ...]]:
-    """A line for each form: its speeds over all tasks and its pooled accuracy."""
+def pooled_accuracy(runs: Sequence[SlimRun], precision: str) -> PooledDifference | None:
+    """The accuracy that slim's form loses or gains over all tasks and seeds.
+
+    ``precision`` may be "served". None where no run has such a form. The bound is one-sided, 95 %.
+    """
+    tasks: dict[str, list[NDArray[np.float64]]] = {}
+    for run in runs:
+        if (form := run.form(precision)) is not None:
+            tasks.setdefault(run.task, []).append(run.gaps(form))
+    return pool_differences([np.stack(gaps) for gaps in tasks.values()]) if tasks else None
+
+
+def speed_table(runs: Sequence[SlimRun]) -> str:
+    """A line for each run and batch size."""
+    lines = [
+        (run.task, str(run.seed), run.served, str(batch), *(_speed(run, n, batch) for n in SPEEDS))
+        for run in runs
+        for batch in BATCHES
+    ]
+    return plain_table(SPEED_HEADS, lines)
+
+
+def _speed(run: SlimRun, name: str, batch: int) -> str:
+    record = run.speed(name, batch)
+    if record is None:
+        return "–"
+    ends = record.interval
+    return f"{record.value:.2f}" + (f" ({ends[0]:.2f} to {ends[1]:.2f})" if ends else "")
+
+
+def pooled_table(runs: Sequence[SlimRun]) -> str:
+    """The speeds over all tasks, a line for each batch size."""
     lines = []
-    for arm in ARMS:
-        total = pooled(folders, arm)
-        if total is None:
-            continue
-        factors = [speeds(rows, arm, batch) for batch in BATCHES]
-        factors.append(speeds(rows, arm, 1, "int8_speed_up") if arm == INT8 else None)
-        shown = ["–" if value is None else f"{value:.2f}" for value in factors]
-        difference = f"{100 * total.value:+.2f}"
-        lines.append((NAMED[arm], *_counts(total), *shown, difference, _above(total), _of(total)))
-        if arm == STATIC:
-            lines += _beside(folders, arm)
-    return lines
+    for batch in BATCHES:
+        speeds = (pooled_speed(runs, name, batch) for name in SPEEDS)
+        shown = ("–" if speed is None else f"{speed:.2f}" for speed in speeds)
+        lines.append((str(batch), str(len(runs)), *shown))
+    return plain_table(POOLED_HEADS, lines)
 
 
-def _beside(folders: Mapping[str, Sequence[Path]], arm: str) -> list[tuple[str, ...]]:
-    """Slim over the runs that have this variant, and the difference of the two."""
-    runs = {
-        task: [folder for folder in places if gaps_of(folder, arm) is not None]
-        for task, places in folders.items()
+def accuracy_table(runs: Sequence[SlimRun]) -> str:
+    """A line for the served form and for slim's fastest form of each precision."""
+    lines = []
+    for name in (SERVED, *CLASSES):
+        total = pooled_accuracy(runs, name)
+        if total is not None:
+            counts = (str(total.runs), f"{total.examples:,}")
+            # rounded so that what is said stays true
+            bound = f"{rounded_down(100 * total.bound, 2):+.2f}"
+            other = "inputs and trainings" if total.of_other_trainings else "inputs alone"
+            shown = f"{100 * total.value:+.2f}"
+            lines.append((CLASSES.get(name, name), *counts, shown, bound, other))
+    return plain_table(ACCURACY_HEADS, lines)
+
+
+def frontier_table(runs: Sequence[SlimRun]) -> str:
+    """The fastest certified form at each share of changed answers, and its speed."""
+    lines = []
+    for run in runs:
+        points = (run.run.table.find("certified_speed", epsilon=epsilon) for epsilon in EPSILONS)
+        cells = ("none" if p is None else f"{p.value:.2f}, {form_of(p)}" for p in points)
+        lines.append((run.task, str(run.seed), *cells))
+    return plain_table(FRONTIER_HEADS, lines)
+
+
+def show(runs: Sequence[SlimRun]) -> str:
+    """All tables in markdown, the runs with labels apart from those without."""
+    parts = []
+    for title, labelless in (("With labels", False), ("Without labels", True)):
+        group = [run for run in runs if run.labelless is labelless]
+        if group:
+            tables = (pooled_table, speed_table, accuracy_table, frontier_table)
+            parts += [f"## {title}", *(table(group) for table in tables)]
+    return "\n\n".join(parts)
+
+
+def summary(runs: Sequence[SlimRun]) -> dict[str, Any]:
+    """The same as numbers, by whether texts have labels."""
+    groups = {"labels": [r for r in runs if not r.labelless]}
+    groups["no labels"] = [r for r in runs if r.labelless]
+    return {title: _numbers(group) for title, group in groups.items() if group}
+
+
+def _numbers(runs: Sequence[SlimRun]) -> dict[str, Any]:
+    accuracy = {name: pooled_accuracy(runs, name) for name in (SERVED, *CLASSES)}
+    return {
+        "runs": [{"task": r.task, "seed": r.seed, "served": r.served} for r in runs],
+        "speed": {b: {name: pooled_speed(runs, name, b) for name in SPEEDS} for b in BATCHES},
+        "accuracy": {name: total and asdict(total) for name, total in accuracy.items()},
     }
-    ours, gap = pooled(runs, OURS), pooled(runs, OURS, arm)
-    if ours is None or gap is None:
-        return []
-    low, high = (100 * end for end in gap.interval)
-    value = f"{100 * ours.value:+.2f}"
-    less = f"{100 * gap.value:+.2f} ({low:+.2f} to {high:+.2f})"
-    blank = ("–",) * 3
-    return [
-        (f"{NAMED[OURS]}, same runs", *_counts(ours), *blank, value, _above(ours), _of(ours)),
-        (f"{NAMED[OURS]} less {NAMED[arm]}", *_counts(gap), *blank, less, "–", _of(gap)),
-    ]
 
 
-def _counts(total: PooledDifference) -> tuple[str, str]:
-    return str(total.runs), f"{total.examples:,}"
+def write_summary(file: Path, runs: Sequence[SlimRun]) -> None:
+    """Write the numbers as JSON."""
+    write_atomically(file, json.dumps(summary(runs), indent=2) + "\n")
 
 
-def _of(total: PooledDifference) -> str:
-    """What interval and bound hold for: a task that was trained once says nothing of trainings."""
-    return "examples and trainings" if total.of_other_trainings else "examples alone"
-
-
-def _above(total: PooledDifference) -> str:
-    """The lower bound in points, rounded so that what is said stays true."""
-    return f"{rounded_down(100 * total.bound, 2):+.2f}"
-
-
-def lines_of(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """A line of the table for each run and form."""
-    by_form: dict[tuple[str, int, str], dict[int, Mapping[str, Any]]] = {}
-    for row in rows:
-        by_form.setdefault((row["task"], row["seed"], row["arm"]), {})[row["batch"]] = row
-    lines = []
-    for (task, seed, arm), by_batch in by_form.items():
-        timed = [_speed(by_batch[batch]) if batch in by_batch else "–" for batch in BATCHES]
-        first = next(iter(by_batch.values()))
-        metric = "" if first["metric"] == "accuracy" else f" {first['metric']}".upper()
-        low, high = (100 * end for end in first["difference_interval"])
-        difference = f"{100 * first['difference']:+.2f}{metric}"
-        interval = f"{low:+.2f} to {high:+.2f}"
-        lines.append((task, str(seed), NAMED[arm], *timed, difference, interval))
-    return lines
-
-
-def _speed(row: Mapping[str, Any]) -> str:
-    low, high = row["speed_interval"]
-    return f"{row['speed_up']:.2f} ({low:.2f} to {high:.2f})"
-
-
-def show(rows: Sequence[Mapping[str, Any]], folders: Mapping[str, Sequence[Path]]) -> str:
-    """The runs and what they come to, in markdown."""
-    pooled_table = plain_table(TOTALS, totals(rows, folders))
-    return f"{plain_table(HEADS, lines_of(rows))}\n\n{POOLED}\n\n{pooled_table}"
-
-
-def write_summary(
-    file: Path, rows: Sequence[Mapping[str, Any]], folders: Mapping[str, Sequence[Path]]
-) -> None:
-    """The same as numbers."""
-    totals = {arm: total for arm in ARMS if (total := pooled(folders, arm)) is not None}
-    named = {arm: asdict(total) for arm, total in totals.items()}
-    content = json.dumps({"runs": list(rows), "pooled_accuracy": named}, indent=2)
-    write_atomically(file, content + "\n")
-
-
-def recorded(root: Path, task: str, seed: int, prefix: str = "slim") -> Path:
-    """The folder of one finished run."""
-    folders = sorted(root.glob(f"{prefix}-{task}-seed-{seed}-*"))
-    if len(folders) != 1:
-        raise SystemExit(f"{root} holds {len(folders)} runs of {task} with seed {seed}")
-    for name in (RECORDS, ANSWERS):
-        if stored_path(folders[0] / name) is None:
-            raise SystemExit(f"{folders[0]} has no {name}: the run has not ended, or was cut")
-    return folders[0]
-
-
-def recorded_runs(
-    root: Path, tasks: Sequence[str], seeds: Sequence[int], prefix: str = "slim"
-) -> list[tuple[str, int, Path]]:
-    """Task, seed and folder of the runs that are there."""
-    return [
-        (task, seed, recorded(root, task, seed, prefix))
-        for task in tasks
-        for seed in seeds
-        if any(root.glob(f"{prefix}-{task}-seed-{seed}-*"))
-    ]
-
-
-def pooled_rows(
-    runs: Sequence[tuple[str, int, Path]],
-) -> tuple[list[dict[str, Any]], dict[str, list[Path]]]:
-    """The rows of all runs, and each task's folders."""
-    folders: dict[str, list[Path]] = {}
-    rows: list[dict[str, Any]] = []
-    for task, seed, folder in runs:
-        folders.setdefault(task, []).append(folder)
-        rows += rows_of(read_run(folder).records, task, seed)
-    return rows, folders
-
-
-def markdown(runs: Sequence[tuple[str, int, Path]]) -> str:
-    """The table of these runs, and what they come to."""
-    return show(*pooled_rows(runs))
+def pool(root: Path, output: Path | None) -> None:
+    """Print the tables of the finished runs in a folder, and write their numbers."""
+    runs = finished(root)
+    if not runs:
+        raise SystemExit(f"{root} holds no finished run of slim")
+    print(show(runs))
+    if output is not None:
+        write_summary(output, runs)
 
 
 def main() -> None:
     """Pool what is there."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("records", type=Path, help="the folder that holds the runs")
-    parser.add_argument("--tasks", default="sst2,mrpc,mpqa", help="separated by commas")
-    parser.add_argument("--seeds", default="0,1,2", help="separated by commas")
-    parser.add_argument("--prefix", default="slim", help="what the runs' folders begin with")
-    parser.add_argument("--partial", action="store_true", help="leave out runs that are not there")
     parser.add_argument("--output", type=Path, help="a file for the numbers, as JSON")
     given = parser.parse_args()
-    tasks, seeds = given.tasks.split(","), [int(seed) for seed in given.seeds.split(",")]
-    if given.partial:
-        runs = recorded_runs(given.records, tasks, seeds, given.prefix)
-    else:
-        pairs = [(task, seed) for task in tasks for seed in seeds]
-        runs = [
-            (task, seed, recorded(given.records, task, seed, given.prefix)) for task, seed in pairs
-        ]
-    rows, folders = pooled_rows(runs)
-    print(show(rows, folders))
-    if given.output is not None:
-        write_summary(given.output, rows, folders)
+    pool(given.records, given.output)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Which rule for choosing a form would have chosen best on the committed runs of slim.
+"""Which rule for choosing a form would have chosen best on the runs of slim before December 2026.
 
-    python benchmarks/slim_rules.py benchmarks/results
+    python benchmarks/slim_rules.py benchmarks/results/slim-before-2026-12
 
 Nothing is run. The runs hold test logits of the dense model, of slim, of the static pruned model,
 and of one INT8 form of dense and slim. So rules are compared as choices between these forms: each
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load
 
 from sparing.core.compressed import read_stored, stored_path
+from sparing.core.reading import read_json
 from sparing.core.record import Record
 from sparing.experiment.owned import ANSWERS
 from sparing.measure.statistics import Interval, mean_difference
@@ -82,11 +83,11 @@ class SlimRun:
 
 
 def runs_of(root: Path) -> list[SlimRun]:
-    """The runs of slim below a folder."""
+    """The runs of slim below a folder; one of shapes, without a trained model, is none."""
     runs = []
-    for folder in sorted(root.glob("slim-*")):
-        if stored_path(folder / "goals.json") is None:
-            continue  # a study of shapes, without a trained model
+    for folder in sorted(path.parent for path in root.glob("slim-*/config.json")):
+        if read_json(folder / "config.json")["study"] != "slim":
+            continue
         run, path = read_run(folder), stored_path(folder / ANSWERS)
         answers = load(read_stored(path)) if path else {}
         runs.append(SlimRun(run.config["task"]["name"], run.records, answers))

@@ -1,35 +1,41 @@
-"""Slim one pretrained encoder on several tasks and seeds, and pool what was gained and lost.
+"""Slim one encoder on several tasks and seeds, and on your own texts without labels.
 
     python benchmarks/slim_tasks.py --model PATH --tasks sst2,mrpc,imdb --seeds 0,1,2
+    python benchmarks/slim_tasks.py --model CLASSIFIER --texts FILE --sizes 500,2000,8000,20000
 
-Each (task, seed) is a run of ``sparing slim`` in its own folder, with the dense baseline trained on
-as long as slim distils. Plans are chosen on the dev set where there is one, and accuracy is
-measured on the whole labelled test set, example by example. What is finished is read back, so the
-whole may be run in parts, also by several processes. Data comes from SPARING_DATA; ``cr`` and
-``mpqa`` (Hu and Liu, 2004; Wiebe et al., 2005) have no published split. Three fifths of their
-texts, each once, are for training, a fifth for choosing, a fifth for testing, in every run the
-same. Training is in bfloat16 where the processor multiplies in it (AVX512-BF16, AMX). On one thread
-of such a server expect an hour for each run of sst2 or mrpc, less for cr and mpqa, four hours for
-imdb. On another server expect about twice that. What it ends with is of ``slim_pool.py``.
+Each (task, seed) is a run of ``sparing slim`` in its own folder, as is each (number of texts,
+seed). Forms are chosen on the dev set where there is one, and accuracy is measured on the whole
+labelled test set, input by input. What is finished is read back, so the whole may be run in parts,
+also by several processes. Data comes from SPARING_DATA; ``cr`` and ``mpqa`` (Hu and Liu, 2004;
+Wiebe et al., 2005) have no published split. Three fifths of their texts, each once, are for
+training, a fifth for choosing, a fifth for testing, in every run the same. Texts without labels are
+sampled from a file, the smaller samples from the larger ones; their model is a fine-tuned
+classifier. On one thread expect an hour or two for each run of sst2 or mrpc, less for cr and mpqa,
+some hours for imdb. It ends with the tables of ``slim_pool.py``.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.progress import Progress
 
-from slim_pool import rows_of, show, write_summary
+import slim_pool
+from sparing.cli._settings import apply
+from sparing.core.errors import SparingError
 from sparing.experiment.registry import find_study
 from sparing.experiment.run import write_atomically
 from sparing.report.page import write_report
 from sparing.slim import study as slim
 from sparing.tasks.shared import table as tables
 from sparing.tasks.shared.files import find, given_folder
+from sparing.tasks.texts import read_texts
 
 TASKS: dict[str, dict[str, Any]] = {
     "sst2": {
@@ -88,64 +94,95 @@ def split_sentences(task: str, folder: Path) -> None:
         write_atomically(folder / f"{name}.tsv", "\n".join(lines) + "\n")
 
 
-def options_of(task: str, model: str, seed: int, given: argparse.Namespace) -> slim.Options:
-    """The settings of one run."""
-    changes = dict(TASKS[task])
-    if task in SENTENCES:
-        folder = given.output_dir / "sentences" / task
-        split_sentences(task, folder)
+def sample_texts(source: Path, count: int, folder: Path) -> Path:
+    """A file with so many texts, or pairs, of another, sampled and without their labels."""
+    path = folder / f"{count}.jsonl"
+    if not path.is_file():
+        texts = read_texts(source)
+        rows = [texts.rows[index] for index in texts.distinct]
+        if len(rows) < count:
+            raise SystemExit(f"{source} has {len(rows):,} distinct texts, fewer than {count:,}")
+        random.Random(0).shuffle(rows)
+        names = ("sentence1", "sentence2") if texts.are_pairs else ("text",)
+        lines = [json.dumps(dict(zip(names, row, strict=True))) for row in rows[:count]]
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, "\n".join(lines) + "\n")
+    return path
+
+
+def options_of(name: str, seed: int, given: argparse.Namespace) -> slim.Options:
+    """The settings of one run; ``name`` is a task, or ``texts-`` and their number."""
+    common = slim.Options(model=given.model, speed=given.speed, seed=seed, static_control=True)
+    if name.startswith("texts-"):
+        folder = given.output_dir / "texts"
+        path = sample_texts(given.texts, int(name.removeprefix("texts-")), folder)
+        return _changed(common, {"task": "", "texts": str(path)}, given)
+    changes = {"task": name, **TASKS[name]}
+    if name in SENTENCES:
+        folder = given.output_dir / "sentences" / name
+        split_sentences(name, folder)
         changes |= {"task": "text", "task_options": {"source": str(folder)}}
-    common = slim.Options(
-        model=model,
-        task=task,
-        speed=given.speed,
-        seed=seed,
-        continue_dense=True,
-        static_control=True,
-        compiled=True,
-        precision="fast",
-    )
-    return replace(common, **changes)
+    return _changed(common, changes, given)
 
 
-def run_one(task: str, seed: int, given: argparse.Namespace, bar: Progress) -> list[dict[str, Any]]:
-    """Do what is missing of a run, and sum it up by form and batch size."""
-    run_dir = given.output_dir / f"{task}-{seed}"
+def _changed(options: slim.Options, changes: Mapping[str, Any], given: Any) -> slim.Options:
+    """The options with changes, those of the command line last."""
+    changed: slim.Options = apply(replace(options, **changes), given.set)
+    return changed
+
+
+def run_one(name: str, seed: int, given: argparse.Namespace, bar: Progress) -> None:
+    """Do what is missing of a run; raises ``SystemExit`` where a step fails."""
+    run_dir = given.output_dir / f"{name}-{seed}"
     line = bar.add_task(run_dir.name, total=1.0)
 
-    def tell(share: float, text: str) -> None:
+    def show(share: float, text: str) -> None:
         bar.update(line, completed=share, description=f"{run_dir.name}: {text}")
 
-    result = find_study("slim").run(
-        options_of(task, given.model, seed, given), run_dir, on_progress=tell
-    )
+    try:
+        options = options_of(name, seed, given)
+        result = find_study("slim").run(options, run_dir, on_progress=show)
+    except SparingError as error:
+        raise SystemExit(f"{run_dir}: {error}") from error
     write_report(run_dir)
     if result.failures:
         first = result.failures[0]
         raise SystemExit(f"{run_dir}: the step {first.cell} failed: {first.error}")
-    return rows_of(result.records, task, seed)
+
+
+def names_of(given: argparse.Namespace) -> list[str]:
+    """The tasks, or the samples of texts."""
+    if given.texts is not None:
+        return [f"texts-{int(size)}" for size in given.sizes.split(",")]
+    names: list[str] = given.tasks.split(",")
+    for name in names:
+        if name not in TASKS:
+            raise SystemExit(f"no task is called {name!r} here; there are: {', '.join(TASKS)}")
+    return names
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", required=True, help="an encoder's folder")
+    parser.add_argument("--tasks", default="sst2,mrpc,imdb", help="separated by commas")
+    parser.add_argument("--texts", type=Path, help="a file of texts instead of tasks")
+    parser.add_argument("--sizes", default="500,2000,8000,20000", help="samples of these texts")
+    parser.add_argument("--seeds", default="0,1,2", help="separated by commas")
+    parser.add_argument("--speed", type=float, default=2.0, help="the speed to aim for")
+    parser.add_argument("--set", action="append", default=[], help="NAME=VALUE, as of slim")
+    parser.add_argument("--output-dir", type=Path, default=Path("runs/slim-tasks"))
+    return parser.parse_args()
 
 
 def main() -> None:
     """Do what is missing, then pool."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", required=True, help="a pretrained encoder's folder")
-    parser.add_argument("--tasks", default="sst2,mrpc,imdb", help="separated by commas")
-    parser.add_argument("--seeds", default="0,1,2", help="separated by commas")
-    parser.add_argument(
-        "--speed",
-        type=float,
-        default=1.8,
-        help="the speed to aim for; fine-tuning at fixed width goes beyond it",
-    )
-    parser.add_argument("--output-dir", type=Path, default=Path("runs/slim-tasks"))
-    given = parser.parse_args()
-    tasks, seeds = given.tasks.split(","), [int(seed) for seed in given.seeds.split(",")]
+    given = arguments()
     with Progress() as bar:
-        rows = [row for task in tasks for seed in seeds for row in run_one(task, seed, given, bar)]
-    folders = {task: [given.output_dir / f"{task}-{seed}" for seed in seeds] for task in tasks}
-    print(show(rows, folders))
-    write_summary(given.output_dir / "summary.json", rows, folders)
+        for name in names_of(given):
+            for seed in given.seeds.split(","):
+                run_one(name, int(seed), given, bar)
+    slim_pool.pool(given.output_dir, given.output_dir / "summary.json")
 
 
 if __name__ == "__main__":

@@ -21,9 +21,9 @@ import calculator
 import calculator_controls
 import calculator_stretch
 import readme_table
+import slim_before
 import slim_certified
 import slim_parts
-import slim_pool
 import slim_rules
 import token_gates
 from sparing.core.writing import write_atomically
@@ -32,6 +32,7 @@ from sparing_papers.overview.tables import OF_ALL, names_of, paper_tables
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+BEFORE = RESULTS / "slim-before-2026-12"  # of slim's pipeline before, read as evidence alone
 MARKED = re.compile(r"(<!-- generated: ([^\n]+?) -->)\n.*?(<!-- end -->)", re.DOTALL)
 Tables = Mapping[str, Callable[[], str]]
 
@@ -44,13 +45,13 @@ def pages() -> Iterator[Path]:
 
 def tables() -> dict[str, Callable[[], str]]:
     """How each table is made, by the name in its marker."""
-    slim_runs = cache(lambda: slim_rules.runs_of(RESULTS))
+    slim_runs = cache(lambda: slim_rules.runs_of(BEFORE))
     of_papers = cache(lambda: paper_tables(ROOT / "papers" / "results"))
     slim = {"slim": ("sst2", "mrpc", "mpqa"), "slim-again": ("sst2", "mrpc", "mpqa")}
     slim["slim-third"] = (*slim["slim"], "imdb")
     return {
         "demo table": readme_table.demo_table,
-        "slim line": lambda: readme_table.slim_line(_json("slim-pooled-*.json")),
+        "slim line": lambda: readme_table.slim_line(_json("slim-before-*/slim-pooled-*.json")),
         **{f"{prefix} tasks": partial(_pooled, prefix, tasks) for prefix, tasks in slim.items()},
         "slim rules": lambda: slim_rules.rules_table(slim_runs()),
         "slim evidence": lambda: slim_rules.evidence_table(slim_runs()),
@@ -88,7 +89,7 @@ def filled(text: str, known: Tables) -> str:
 
 
 def _pooled(prefix: str, tasks: tuple[str, ...]) -> str:
-    return slim_pool.markdown(slim_pool.recorded_runs(RESULTS, tasks, (0, 1, 2), prefix))
+    return slim_before.markdown(slim_before.recorded_runs(BEFORE, tasks, (0, 1, 2), prefix))
 
 
 def _json(pattern: str) -> Any:

@@ -171,7 +171,7 @@ WORDS = {
     # The engine's word; goals of committed runs are named after the "better dense arm" and others.
     r"(?-i:(?<!better dense )(?<!other linear )(?<!['.])[Aa]rms?)": (
         "variant",
-        "src/experiment CHANGELOG.md",
+        "src/experiment",
     ),
     r"leavers?|(?:leave|leaves|left) early": ("early exits, exit rate", ""),
     r"stretch(?:es)?": ("segments", ""),

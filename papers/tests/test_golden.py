@@ -11,8 +11,7 @@ from papers.tests import golden
 from sparing.core.compressed import read_stored, stored_path
 from sparing.core.record import RECORDS
 
-# Larger runs, by bytes of records, and further ones of slim are left to the slow tests.
-LARGE, SLIM = 600_000, ("slim-mrpc-75e78039-2026-11", "slim-third-sst2-seed-0-ae492dc4-2026-11")
+LARGE = 600_000  # bytes of records; larger runs are left to the slow tests
 # Rows of single heads are not committed; what was made of them is.
 NOT_COMMITTED = {"linformer-study-aae154d0-2026-11": "mean_output_error"}
 
@@ -20,8 +19,7 @@ NOT_COMMITTED = {"linformer-study-aae154d0-2026-11": "mean_output_error"}
 def runs():
     for folder in golden.folders():
         size = len(read_stored(stored_path(folder / RECORDS)))
-        further = folder.name.startswith("slim-") and folder.name not in SLIM
-        marks = [pytest.mark.slow] if size > LARGE or further else []
+        marks = [pytest.mark.slow] if size > LARGE else []
         yield pytest.param(folder, marks=marks, id=folder.name)
 
 

@@ -141,34 +141,25 @@ def slim(
 
     ``model`` is a fine-tuned checkpoint's folder, a pretrained one that is fine-tuned first,
     ``bert`` or ``vit``, or a classifier itself, which does not change. ``task`` is a name, a path
-    or a data set (unless given that of the folder's training). ``texts`` are your own texts
-    instead: a file, a data set, or a list of texts or of pairs. They need no labels.
-
-    ``speed`` is the target factor over the best dense form, ``floor`` the share of its score to
-    keep. ``agree`` is the share of the dense model's answers that is certified to stay; at 0 a
-    frontier of five shares is certified, and the one of 95 % is served. ``settings`` are further
-    fields of ``sparing.slim.study.Options``. ``output_dir`` (``runs/slim-TASK``) gets ``model/``,
-    the page and records; the same call again resumes. Raises ``UsageError`` for inputs that do not
-    fit.
+    or a data set (unless given that of the folder's training). ``texts`` are your own instead, with
+    or without labels: a file, a data set, or a list of texts or pairs. ``speed`` is the target over
+    the best dense form, ``floor`` the share of its score to keep. ``agree`` is the share of its
+    answers that is certified to stay. At 0 a frontier is certified, and 95 % is served.
+    ``settings`` are further fields of ``sparing.slim.study.Options``. ``output_dir``
+    (``runs/slim-TASK``) gets model, page and records; the same call again resumes. Raises
+    ``UsageError`` for inputs that do not fit.
 
         outcome = sparing.slim("my-fine-tuned-bert", texts="my-texts.txt")
-        model = sparing.load(outcome.model)
     """
     from sparing.slim import STUDY, study
 
     if not isinstance(model, str | Path):
         _require_classifier(model)
-    if texts is None:
-        task = _task_of(model) if isinstance(task, str) and not task else task
-    elif not isinstance(task, str) or task:
-        raise UsageError("give a task or texts, not both")
-    named = texts if isinstance(texts, str | Path) else task
+    task, named = _task_or_texts(task, texts, model)
     folder = _path(output_dir) or Path("runs") / f"slim-{_name_of(named) or 'texts'}"
-    read = _read(task, model, tokenizer, folder, settings)
-    if texts is not None:
-        read["texts"] = _texts_of(texts, folder)
-    needs: dict[str, Any] = {"speed": float(speed), "floor": floor, "agree": agree}
-    chosen = replace(study.BUDGETS["quick" if quick else "standard"], **read, **needs, **settings)
+    read = _read(task, model, tokenizer, folder, settings) | _texts_of(texts, folder)
+    read |= {"speed": float(speed), "floor": floor, "agree": agree}
+    chosen = replace(study.BUDGETS["quick" if quick else "standard"], **read, **settings)
     return _run(STUDY, chosen, folder, data, on_progress, overwrite)
 
 
@@ -361,13 +352,25 @@ def _read(
     return {"task": read.task, "model": read.model, "task_options": read.options}
 
 
-def _texts_of(texts: Any, folder: Path) -> str:
-    """The path of texts, or the name of a data set; objects are written into the run's folder."""
+def _task_or_texts(task: Any, texts: Any, model: Any) -> tuple[Any, Any]:
+    """The task, and what names the run's folder; ``UsageError`` for a task and texts."""
+    if texts is None:
+        task = _task_of(model) if isinstance(task, str) and not task else task
+        return task, task
+    if not isinstance(task, str) or task:
+        raise UsageError("give a task or texts, not both")
+    return "", texts if isinstance(texts, str | Path) else ""
+
+
+def _texts_of(texts: Any, folder: Path) -> dict[str, str]:
+    """The option of texts, if there are some; objects are written into the run's folder."""
+    if texts is None:
+        return {}
     if isinstance(texts, str | Path):
-        return str(texts)
+        return {"texts": str(texts)}
     from sparing.experiment.inputs.given import given_texts
 
-    return given_texts(texts, folder)
+    return {"texts": given_texts(texts, folder)}
 
 
 def _run(

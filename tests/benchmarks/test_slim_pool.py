@@ -1,4 +1,4 @@
-"""Pooling runs of slim: answers example by example, tasks by their examples."""
+"""Pooling runs of slim: served forms, precisions, batch sizes, and what was certified."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ import torch
 from safetensors.torch import save_file
 
 from sparing.core.compressed import compress_file
-from sparing.core.record import Record, RecordLog
+from sparing.core.record import RecordLog
 from sparing.experiment.owned import ANSWERS
+from tests.slim import records
+
+COUNT = 40
+SLIM32 = "slim, onnxruntime float32"
+BFLOAT16 = "slim, openvino bfloat16"
 
 
 @pytest.fixture
@@ -20,115 +25,91 @@ def slim_pool():
     return importlib.import_module("slim_pool")
 
 
-def answers(folder, right):
-    """A run's answers to two classes; ``right`` lists by variant which are answered well."""
+def written(folder, story, wrong=()):
+    """A run's folder; every form answers all test inputs well but the first ones in ``wrong``."""
     folder.mkdir()
-    labels = torch.tensor([0, 1, 0, 1])
+    (folder / "config.json").write_text(json.dumps(records.slim_config(story)))
+    listed = records.slim_records(story)
+    RecordLog(folder / "records.jsonl").append(listed)
+    labels = torch.arange(COUNT) % 2
     tensors = {"labels": labels}
-    for arm, is_right in right.items():
-        classes = torch.where(torch.tensor(is_right), labels, 1 - labels)
-        tensors[arm] = torch.nn.functional.one_hot(classes, 2).float()
+    for form in records.tested(story):
+        classes = labels.clone()
+        count = dict(wrong).get(str(form), 0)
+        classes[:count] = 1 - classes[:count]
+        tensors[str(form)] = torch.nn.functional.one_hot(classes, 2).float()
     save_file(tensors, folder / ANSWERS)
     return folder
 
 
-def test_gaps_tell_who_alone_is_right(slim_pool, tmp_path):
-    run_dir = answers(
-        tmp_path / "a",
-        {"dense": [True, True, False, False], "slim": [True, False, True, False]},
-    )
-    assert slim_pool.gaps_of(run_dir, "slim").tolist() == [0.0, -1.0, 1.0, 0.0]
-    assert slim_pool.gaps_of(run_dir, "static") is None
+def test_speeds_are_those_of_the_served_form_and_of_each_precision(slim_pool, tmp_path):
+    written(tmp_path / "sst2-0", records.Story())
+    (run,) = slim_pool.finished(tmp_path)
+    assert (run.task, run.seed, run.served) == ("sst2", 0, str(records.BOLD))
+    table = run.run.table
+    assert run.speed(slim_pool.OVER_BEST, 1) is table.find("served_speed_up", batch=1)
+    over = run.speed(slim_pool.OVER_FLOAT32, 8)
+    assert over is table.find("speed_up", batch=8, **records.BOLD.labels)
+    assert run.speed("bfloat16", 8).labels["precision"] == "bfloat16"
+    assert run.form("bfloat16") == BFLOAT16
 
 
-def test_an_arm_is_pooled_over_the_runs_that_have_it(slim_pool, tmp_path):
-    good, bad = [True] * 4, [True, True, False, False]
-    one = answers(tmp_path / "one", {"dense": good, "slim": bad, "static": good})
-    two = answers(tmp_path / "two", {"dense": good, "slim": good})
-    folders = {"a": [one], "b": [two]}
-    estimate = slim_pool.pooled(folders, "slim")
-    assert (estimate.value, estimate.examples, estimate.runs) == (pytest.approx(-0.25), 8, 2)
-    assert slim_pool.pooled(folders, "static").examples == 4
-    assert slim_pool.pooled(folders, "slim int8") is None
-    ours, less = slim_pool._beside(folders, "static")
-    assert (ours[0], ours[1], ours[6]) == ("slim, same runs", "1", "-50.00")
-    assert less[0] == "slim less static pruned model"
-    assert less[6].startswith("-50.00 (")
-    compress_file(one / ANSWERS)
-    assert slim_pool.pooled(folders, "slim") == estimate
-    assert slim_pool._beside(folders, "slim int8") == []
+def test_a_task_counts_as_much_as_another(slim_pool, tmp_path):
+    for name, speed in (("a-0", 2.0), ("a-1", 2.0), ("b-0", 8.0)):
+        written(tmp_path / name, records.Story(speed=speed, runner_up=1.0))
+    runs = slim_pool.finished(tmp_path)
+    single = [run.speed(slim_pool.OVER_BEST, 1).value for run in runs]
+    assert single[0] == single[1] < single[2]
+    mean = slim_pool.pooled_speed(runs, slim_pool.OVER_BEST, 1)
+    assert mean == pytest.approx(math.sqrt(single[0] * single[2]))
+    assert slim_pool.pooled_speed(runs, slim_pool.OVER_BEST, 99) is None
 
 
-def test_speeds_are_averaged_by_task_on_a_logarithmic_scale(slim_pool):
-    rows = [
-        {"task": task, "arm": "slim", "batch": 1, "speed_up": speed}
-        for task, speed in (("a", 2.0), ("a", 2.0), ("b", 8.0))
-    ]
-    assert slim_pool.speeds(rows, "slim", 1) == pytest.approx(math.sqrt(2.0 * 8.0))
-    assert slim_pool.speeds(rows, "slim", 8) is None
+def test_accuracy_is_pooled_by_input_and_precision(slim_pool, tmp_path):
+    wrong = {str(records.BOLD): 4, BFLOAT16: 2}
+    folder = written(tmp_path / "a-0", records.Story(), wrong.items())
+    written(tmp_path / "a-1", records.Story(), wrong.items())
+    compress_file(folder / ANSWERS)
+    runs = slim_pool.finished(tmp_path)
+    served, bfloat16 = (slim_pool.pooled_accuracy(runs, n) for n in ("served", "bfloat16"))
+    assert (served.value, served.runs, served.examples) == (pytest.approx(-0.1), 2, COUNT)
+    assert bfloat16.value == pytest.approx(-0.05)
+    assert bfloat16.bound < bfloat16.value
+    assert slim_pool.pooled_accuracy(runs, "float32").value == 0
+    assert slim_pool.pooled_accuracy(runs[:1], "int4") is None
 
 
-def test_a_run_is_summed_up_by_its_fastest_form(slim_pool):
-    def record(name, value, engine, interval, arm="slim"):
-        labels = {"arm": arm, "engine": engine, "batch": 1, "metric": "accuracy"}
-        return Record(name, value, "", "measured", labels, interval, 100)
-
-    records = [
-        record("speed_up", 1.5, "eager", (1.4, 1.6)),
-        record("speed_up", 2.5, "onnxruntime", (2.4, 2.6)),
-        record("score_difference", 0.5, "eager", (0.4, 0.6)),
-        record("score_difference", -0.01, "onnxruntime", (-0.04, 0.02)),
-        record("speed_up", 9.0, "onnxruntime", (8.0, 10.0), arm="slim int8"),
-    ]
-    summary = slim_pool.summary_of(records, "slim", 1)
-    assert summary["speed_up"] == 2.5
-    assert summary["difference"] == -0.01
-    assert summary["difference_interval"] == (-0.04, 0.02)
-    assert slim_pool.summary_of(records, "slim", 8) is None
-    # speeds were taken on some of the test split: the loss is that of all of it
-    whole = record("whole_difference", -0.003, "", (-0.007, 0.001))
-    summary = slim_pool.summary_of([*records, whole], "slim", 1)
-    assert (summary["difference"], summary["difference_interval"]) == (-0.003, (-0.007, 0.001))
-
-
-def test_recorded_runs_are_pooled_without_running_anything(
-    slim_pool, tmp_path, monkeypatch, capsys
-):
-    run_dir = answers(
-        tmp_path / "slim-sst2-seed-3-0a1b2c3d-2026-11",
-        {"dense": [True, True, True, False], "slim": [True, True, False, False]},
-    )
-    config = {"study": "slim", "arms": ["slim"], "baseline": "dense"}
-    (run_dir / "config.json").write_text(json.dumps(config))
-    labels = {"arm": "slim", "engine": "eager", "batch": 1, "metric": "f1"}
-    RecordLog(run_dir / "records.jsonl").append(
-        [
-            Record("speed_up", 2.0, "", "measured", labels, (1.9, 2.1), 4),
-            Record("score_difference", -0.25, "", "measured", labels, (-0.5, 0.0), 4),
-        ]
-    )
+def test_texts_without_labels_are_pooled_apart(slim_pool, tmp_path, monkeypatch, capsys):
+    written(tmp_path / "slim-sst2-seed-3-0a1b2c3d-2026-12", records.Story())
+    written(tmp_path / "texts-500-0", records.UNLABELLED)
+    (tmp_path / "sentences").mkdir()
+    stopped = written(tmp_path / "mrpc-0", records.Story())
+    (stopped / ANSWERS).unlink()
     output = tmp_path / "summary.json"
-    called = [str(tmp_path), "--tasks", "sst2", "--output", str(output)]
-    monkeypatch.setattr("sys.argv", ["slim_pool.py", *called, "--seeds", "3"])
+    monkeypatch.setattr("sys.argv", ["slim_pool.py", str(tmp_path), "--output", str(output)])
     slim_pool.main()
-    printed = capsys.readouterr().out
-    assert "| sst2 | 3 | slim | 2.00 (1.90 to 2.10) | – | -25.00 F1 | -50.00 to +0.00 |" in printed
-    total = "| slim | 1 | 4 | 2.00 | – | – | -25.00 | -83.84 | examples alone |"
-    assert total in printed
-    assert json.loads(output.read_text())["pooled_accuracy"]["slim"]["value"] == -0.25
-    monkeypatch.setattr("sys.argv", ["slim_pool.py", *called, "--seeds", "4"])
-    with pytest.raises(SystemExit, match="0 runs of sst2 with seed 4"):
-        slim_pool.main()
-    partial = [*called, "--seeds", "3,4", "--partial"]
-    monkeypatch.setattr("sys.argv", ["slim_pool.py", *partial])
-    slim_pool.main()
-    assert capsys.readouterr().out == printed
-    again = run_dir.rename(tmp_path / "slim-again-sst2-seed-3-0a1b2c3d-2026-11")
-    monkeypatch.setattr("sys.argv", ["slim_pool.py", *partial, "--prefix", "slim-again"])
-    slim_pool.main()
-    assert capsys.readouterr().out == printed
-    run_dir = again.rename(run_dir)
-    (run_dir / ANSWERS).unlink()
-    monkeypatch.setattr("sys.argv", ["slim_pool.py", *called, "--seeds", "3"])
-    with pytest.raises(SystemExit, match=r"has no answers\.safetensors"):
-        slim_pool.main()
+    labelled, labelless = capsys.readouterr().out.split("## Without labels")
+    assert f"| sst2 | 3 | {records.BOLD} | 1 | " in labelled
+    assert "texts-500" not in labelled
+    assert "| texts-500 | 0 | " in labelless
+    assert labelled.count("| served | 1 | 40 | +0.00 | ") == 1
+    certified = [line for line in labelled.splitlines() if line.startswith("| sst2 | 3 | ")][-1]
+    forms = [cell.strip().partition(", ")[2] for cell in certified.split("|")[3:-1]]
+    assert forms == [str(form) for form in records.POINTS.values()]
+    numbers = json.loads(output.read_text())
+    assert numbers.keys() == {"labels", "no labels"}
+    assert numbers["labels"]["runs"] == [{"task": "sst2", "seed": 3, "served": str(records.BOLD)}]
+
+
+def test_a_point_without_a_form_says_none(slim_pool, tmp_path):
+    written(tmp_path / "a-0", records.NOTHING)
+    runs = slim_pool.finished(tmp_path)
+    assert slim_pool.frontier_table(runs).splitlines()[-1].count("| none") == 5
+
+
+def test_nothing_to_pool_is_an_error(slim_pool, tmp_path):
+    with pytest.raises(SystemExit, match="holds no finished run of slim"):
+        slim_pool.pool(tmp_path, None)
+    written(tmp_path / "a", records.Story())
+    with pytest.raises(SystemExit, match="named TASK-SEED"):
+        slim_pool.finished(tmp_path)

@@ -11,6 +11,7 @@ import pytest
 from sparing.core.record import Record
 from tests.benchmarks.conftest import FOLDER
 
+BEFORE = "slim-before-2026-12"
 ONE_RUN = "slim-mpqa-seed-1-ca3658b2-2026-11"
 
 
@@ -32,7 +33,7 @@ def slim_certified():
 @pytest.fixture
 def root(tmp_path):
     """A folder with one committed run."""
-    (tmp_path / ONE_RUN).symlink_to(FOLDER / "results" / ONE_RUN)
+    (tmp_path / ONE_RUN).symlink_to(FOLDER / "results" / BEFORE / ONE_RUN)
     return tmp_path
 
 

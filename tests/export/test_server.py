@@ -35,11 +35,11 @@ def folder(tmp_path_factory):
     given = {"input_ids": torch.randint(5, 20, (2, 8))}
     given["attention_mask"] = torch.ones_like(given["input_ids"])
     given["token_type_ids"] = torch.zeros_like(given["input_ids"])
-    paths = export_chain(segments(model), given, folder / "onnx", longest=LONGEST)
-    exits = open_chain(folder / "onnx").every_exit(_read(folder, TEXTS, "pt"))
+    paths = export_chain(segments(model), given, folder / "serve", longest=LONGEST)
+    exits = open_chain(folder / "serve").every_exit(_read(folder, TEXTS, "pt"))
     sure = exits.softmax(-1).amax(-1)[:, 0].sort().values
     middle = float(sure[9:11].mean())  # between two texts: rounding decides nothing
-    describe_chain(folder / "onnx", paths, threshold=middle, longest=LONGEST)
+    describe_chain(folder / "serve", paths, threshold=middle, longest=LONGEST)
     return folder
 
 
@@ -56,7 +56,7 @@ def test_numpy_alone_answers_as_the_chain(folder):
     assert "sparing" not in block
     exec(compile(block, PAGE.name, "exec"), names)
     opened = names["open_classifier"](folder)
-    chain, left = open_chain(folder / "onnx"), set()
+    chain, left = open_chain(folder / "serve"), set()
     for text in TEXTS:
         logits, places = chain(_read(folder, [text], "np"))
         chances, number = names["classify"](text, *opened)

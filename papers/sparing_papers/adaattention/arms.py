@@ -17,7 +17,8 @@ from sparing.experiment.inputs.recipes import recipe_for
 from sparing.foreign.pretrained import write_pretrained
 from sparing.layers.plan import full_plan
 from sparing.models import build_model, default_model, names
-from sparing.slim.models import FOLLOW, Models, answers_to, halves
+from sparing.slim.inputs import answers_to
+from sparing.slim.models import FOLLOW, Models, halves
 from sparing.slim.search.exits import dense_flops
 from sparing.slim.search.frontier import Variant, best, survey
 from sparing.tasks import Task

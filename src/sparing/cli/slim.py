@@ -13,17 +13,8 @@ from sparing.cli._plan import show_plan
 from sparing.cli._shared import Data, Json, Overwrite, Plan, progress_bar, verb
 from sparing.core.errors import UsageError
 
-NAMED = (
-    "model",
-    "task",
-    "texts",
-    "hold_out",
-    "speed",
-    "floor",
-    "agree",
-    "epochs",
-    "seed",
-)
+TEXTS = ("texts", "hold_out")
+NAMED = ("model", "task", *TEXTS, "speed", "floor", "agree", "epochs", "seed")
 
 EXAMPLE = "sparing slim models/digits --speed 1.5 --quick"
 
@@ -34,18 +25,11 @@ def run(
     task: Annotated[
         str, typer.Option(help="A task; default: the one that the model was trained for.")
     ] = "",
-    texts: Annotated[
-        str, typer.Option(help="Your texts instead of a task: a file or a data set, no labels.")
-    ] = "",
-    hold_out: Annotated[
-        str, typer.Option(help="Which texts are held out: random, or last for the newest.")
-    ] = "random",
+    texts: Annotated[str, typer.Option(help="Your texts instead of a task; no labels.")] = "",
+    hold_out: Annotated[str, typer.Option(help="Held-out texts: random, or last.")] = "random",
     speed: Annotated[float, typer.Option(help="Target: speed over the fastest dense form.")] = 2,
     floor: Annotated[float, typer.Option(help="Target: this share of the dense score.")] = 0.995,
-    agree: Annotated[
-        float,
-        typer.Option(help="Certify this share of unchanged answers; 0: a frontier, serving 0.95."),
-    ] = 0.0,
+    agree: Annotated[float, typer.Option(help="Certify this share of answers; 0: five.")] = 0.0,
     epochs: Annotated[int, typer.Option(help="Epochs of distillation; 0: the default.")] = 0,
     seed: Annotated[int, typer.Option(help="The seed of everything that is sampled.")] = 0,
     quick: Annotated[bool, typer.Option(help="Few epochs and inputs; wider intervals.")] = False,
@@ -63,13 +47,10 @@ def run(
 
     Heads, neurons and layers of a BERT or ViT are removed, and easy inputs may exit early.
     """
-    if texts and task:
-        raise UsageError("give --task or --texts, not both")
-    task = "" if texts else task or _task_of(model)
+    task = _task_of(model, task, texts)
     named = {"model": model, "task": task, "texts": texts, "hold_out": hold_out, "seed": seed}
-    options = _options(
-        quick, {**named, "speed": speed, "floor": floor, "agree": agree}, epochs, settings or []
-    )
+    named |= {"speed": speed, "floor": floor, "agree": agree}
+    options = _options(quick, named, epochs, settings or [])
     folder = output_dir or Path("runs") / f"slim-{Path(texts or task).stem}"
     if plan:
         _show(options, folder, data, as_json)
@@ -77,7 +58,12 @@ def run(
         _run(options, folder, data, overwrite, as_json)
 
 
-def _task_of(model: str) -> str:
+def _task_of(model: str, task: str, texts: str) -> str:
+    """The task, by default that of the model's training; empty with texts."""
+    if texts and task:
+        raise UsageError("give --task or --texts, not both")
+    if texts or task:
+        return task
     from sparing.experiment.inputs.fit import task_for
 
     return task_for(model)

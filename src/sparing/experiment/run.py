@@ -78,11 +78,12 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
     try:
-        return load_file(path)
+        tensors: dict[str, Tensor] = load_file(path)
     except (OSError, SafetensorError) as error:
         raise DataError(
             f"{path} is missing or damaged ({error}): begin the run anew with --overwrite"
         ) from error
+    return tensors
 
 
 class Run:

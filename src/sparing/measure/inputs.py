@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -70,39 +70,43 @@ def time_inputs(
     """Time every call on every input, all calls on a ``block`` of inputs before the next block.
 
     Their order is rotated from block to block and reversed after each full turn. So neither
-    position nor neighbour favours a call, and slow drift cancels. With blocks of one input every
-    call finds the caches filled by the others, as if many models shared the processor; a longer
-    block is nearer to a model that runs alone. The first ``warmup`` inputs run once beforehand.
-    ``threads`` pins PyTorch's thread count. Raises ``UsageError`` without calls, inputs or rounds;
-    errors of a call pass through.
+    position nor neighbour favours a call, and slow drift cancels. With blocks of one input other
+    calls fill the caches; a longer block is nearer to a model that runs alone. The first ``warmup``
+    inputs run once before. ``threads`` pins PyTorch's threads. Raises ``UsageError`` without calls,
+    inputs or rounds; errors of a call pass through.
     """
     if not calls or not len(inputs) or min(rounds, block) < 1 or warmup < 0:
-        raise UsageError(
-            "time_inputs needs calls, inputs, at least one round and block, and warmup >= 0"
-        )
-    names = list(calls)
-    times = {name: np.zeros((rounds, len(inputs))) for name in names}
-    answers: dict[str, list[Answer]] = {name: [] for name in names}
+        raise UsageError("time_inputs needs calls, inputs, at least one round, and warmup >= 0")
+    times = {name: np.zeros((rounds, len(inputs))) for name in calls}
+    answers: dict[str, list[Answer]] = {name: [] for name in calls}
     with pinned(threads) as count, paused_garbage_collector():
         for one in inputs[:warmup]:
             for call in calls.values():
                 call(one)
         watch = LoadWatch(count)
-        for number in range(rounds):
-            for first in range(0, len(inputs), block):
-                members = range(first, min(first + block, len(inputs)))
-                for name in turn(names, first // block + number):
-                    for index in members:
-                        synchronize()
-                        start = clock()
-                        answer = calls[name](inputs[index])
-                        synchronize()
-                        times[name][number, index] = 1e3 * (clock() - start)
-                        if number == 0:
-                            answers[name].append(answer)
-                on_progress((number * len(inputs) + members[-1] + 1) / (rounds * len(inputs)))
+        order = _order(list(calls), rounds, len(inputs), block)
+        for done, (number, name, index) in enumerate(order, start=1):
+            synchronize()
+            start = clock()
+            answer = calls[name](inputs[index])
+            synchronize()
+            times[name][number, index] = 1e3 * (clock() - start)
+            if number == 0:
+                answers[name].append(answer)
+            on_progress(done / (rounds * len(inputs) * len(calls)))
         load = watch.end()
-    return {name: InputTimes(times[name], answers[name], load) for name in names}
+    return {name: InputTimes(times[name], answers[name], load) for name in calls}
+
+
+def _order(
+    names: list[str], rounds: int, inputs: int, block: int
+) -> Iterator[tuple[int, str, int]]:
+    """The round, the call and the input of each measurement."""
+    for number in range(rounds):
+        for first in range(0, inputs, block):
+            for name in turn(names, first // block + number):
+                for index in range(first, min(first + block, inputs)):
+                    yield number, name, index
 
 
 def speed_up(

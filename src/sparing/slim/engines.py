@@ -1,4 +1,4 @@
-"""One model in every installed engine and precision: the dense baseline, and a plan of ours."""
+"""One model in every installed engine and precision: the dense baseline, and a plan of slim."""
 
 from __future__ import annotations
 

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from sparing.core.errors import UsageError
 from sparing.experiment.cells.probe import Shape, shape_of
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 IMPORTANCE_EXAMPLES = 512
-BATCH = 64
 FOLLOW = Distillation(labels=0.3, outputs=1.0, hidden_states=1.0, temperature=2.0)
 
 
@@ -273,28 +270,3 @@ def halves(examples: Examples) -> tuple[Examples, Examples]:
     drawn = np.random.default_rng(0).permutation(len(examples)).tolist()
     middle = (len(drawn) + 1) // 2
     return examples.subset(sorted(drawn[:middle])), examples.subset(sorted(drawn[middle:]))
-
-
-@torch.inference_mode()
-def answers_to(task: Task, examples: Examples, model: PreTrainedModel) -> Tensor:
-    """A model's logits of all examples (count, classes), in their order, on the CPU."""
-    logits = torch.zeros(len(examples), task.classes)
-    for indices, inputs in inputs_of(task, examples, BATCH):
-        given = {name: value.to(model.device) for name, value in inputs.items()}
-        logits[indices] = model(**given).logits.float().cpu()
-    return logits
-
-
-def inputs_of(task: Task, examples: Examples, batch: int) -> list[tuple[list[int], dict[str, Any]]]:
-    """Every example once, in batches of similar length: indices and inputs."""
-    order = sorted(range(len(examples)), key=lambda index: (examples.lengths[index], index))
-    batches = []
-    for part in _parts(order, batch):
-        inputs = task.collate([examples[index] for index in part])
-        inputs.pop("labels")
-        batches.append((part, inputs))
-    return batches
-
-
-def _parts(indices: list[int], size: int) -> list[list[int]]:
-    return [indices[start : start + size] for start in range(0, len(indices), size)]

@@ -17,7 +17,7 @@ from sparing.train.elastic import Draw
 from sparing.train.recipe import Precision
 
 HOLD_OUT = ("random", "last")
-# The agreement that is served unless another is asked for.
+# The agreement that is served by default.
 AGREE = 0.95
 LONG_TOKENS = 128
 LONG_SHARES = (1.0, 0.7, 0.5)

@@ -54,7 +54,7 @@ class State:
     static: str = ""
     # candidates: all forms that were timed
     candidates: tuple[Timed, ...] = ()
-    # certify: the frontier, and whether it is one point that was asked for
+    # certify: the frontier, or the one point of `agree`
     points: tuple[Point, ...] = ()
 
     @property
@@ -71,8 +71,8 @@ class State:
 def served(state: State, epsilon: float) -> Candidate | None:
     """Which form is served: the one rule, which every step and the saved model follow.
 
-    - It is the point of the certified frontier for ``epsilon``: of all forms that are certified to
-      change at most that share of the dense model's answers, the fastest on the choosing texts.
+    - It is the point of the certified frontier for ``epsilon``. That is the fastest form on the
+      choosing texts of all that are certified to change at most that share of the dense answers.
       Dense forms in every engine and precision are among them.
     - If none is certified, or none is faster, the dense model in float32 is served, in its fastest
       engine. It needs no certificate.

@@ -20,7 +20,8 @@ from sparing.slim.evidence.candidates import DENSE as DENSE
 from sparing.slim.evidence.candidates import OURS as OURS
 from sparing.slim.evidence.candidates import Candidate
 from sparing.slim.evidence.certified import EPSILONS
-from sparing.slim.models import Models, answers_to, held_out_parts, inputs_of
+from sparing.slim.inputs import answers_to, inputs_of
+from sparing.slim.models import Models, held_out_parts
 from sparing.slim.options import Options
 from sparing.slim.search.exits import dense_flops
 from sparing.slim.search.resampling import good_enough, score_difference
@@ -64,7 +65,7 @@ class Steps:
 
     @property
     def epsilons(self) -> tuple[float, ...]:
-        """The shares of the frontier: the one that was asked for, or the five of the frontier."""
+        """The shares of the frontier: the one of ``agree``, or five."""
         return (self.epsilon,) if self.options.agree else EPSILONS
 
     def served(self) -> Candidate:

@@ -235,8 +235,7 @@ def claims_of(options: Options) -> list[Claim]:
         Claim("answers of the dense model kept", _agreement, 1 - options.changed, "share"),
     ]
     if not options.texts:
-        kept = Claim("share of the dense score kept", _kept, options.floor, "share")
-        listed.append(kept)
+        listed.append(Claim("share of the dense score kept", _score_share, options.floor, "share"))
     return listed
 
 
@@ -251,12 +250,12 @@ def _agreement(records: RecordTable, confidence: float) -> Estimate | None:
     seen = records.find("disagreement")
     if seen is None:
         return None
-    kept = 1 - float(seen.value or 0.0)
+    same = 1 - float(seen.value or 0.0)
     certified = 1.0 if seen.labels["reference"] else 1 - float(str(seen.labels["epsilon"]))
-    return Estimate(kept, (min(certified, kept), 1.0))
+    return Estimate(same, (min(certified, same), 1.0))
 
 
-def _kept(records: RecordTable, confidence: float) -> Estimate | None:
+def _score_share(records: RecordTable, confidence: float) -> Estimate | None:
     """The share of the dense score kept on the whole test split; its interval is 90 %."""
     seen = records.find("disagreement")
     if seen is None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from sparing.core.errors import DataError, UsageError
 from sparing.experiment.run import read_tensors, save_tensors
 from sparing.measure.calibration import examples_needed
+from sparing.slim.inputs import answers_to
 from sparing.tasks import Examples, Task
 from sparing.tasks.shared.task import UNLABELLED
 from sparing.tasks.texts import parts_of, read_texts, task_of_texts
@@ -62,8 +63,6 @@ def answer_splits(model: PreTrainedModel, task: Task, folder: Path) -> dict[str,
 
     Raises ``DataError`` for answers that are not finite.
     """
-    from sparing.slim.models import answers_to  # it reads the answers of this module
-
     logits: dict[str, Tensor] = {}
     model.eval()
     for name, examples in task.splits.items():

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from sparing.core.errors import DataError, UsageError
 from sparing.core.record import Label, Record
 from sparing.experiment.run import save_tensors
-from sparing.slim.models import inputs_of
+from sparing.slim.inputs import inputs_of
 from sparing.tasks import Examples
 from sparing.tasks.shared.scores import metric
 from sparing.tasks.shared.spans import TEXT_METRICS

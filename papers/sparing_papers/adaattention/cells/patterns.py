@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sparing.core.record import Label, Record
 from sparing.core.recording import record
 from sparing.experiment.run import Cell
-from sparing.slim.models import inputs_of
+from sparing.slim.inputs import inputs_of
 from sparing.transfer.adaptive import AdaptiveClassifier
 from sparing_papers.adaattention.arms import Work
 from sparing_papers.adaattention.cells.answers import kept_answers

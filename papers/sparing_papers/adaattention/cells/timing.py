@@ -19,7 +19,7 @@ from sparing.measure.flops import count_flops
 from sparing.measure.inputs import InputTimes, speed_up, time_inputs
 from sparing.measure.latency import paired_latency
 from sparing.measure.statistics import Ratio
-from sparing.slim.models import inputs_of
+from sparing.slim.inputs import inputs_of
 from sparing.train.answers import label_loss, outputs_of
 from sparing.transfer.adaptive import AdaptiveClassifier
 from sparing_papers.adaattention.arms import BATCH, Work

@@ -13,7 +13,7 @@ from sparing.experiment.cells.device import device
 from sparing.experiment.run import Cell
 from sparing.mechanisms.adaptive import Adaptive
 from sparing.mechanisms.shared.widths import Cut
-from sparing.slim.models import inputs_of
+from sparing.slim.inputs import inputs_of
 from sparing.train import TrainResult
 from sparing_papers.adaattention.arms import (
     Arm,

@@ -18,7 +18,7 @@ from sparing.foreign.pretrained import write_pretrained
 from sparing.measure.memory import peak_memory
 from sparing.slim.evidence.candidates import DENSE, Candidate
 from sparing.slim.evidence.verify import tested
-from sparing.slim.models import inputs_of
+from sparing.slim.inputs import inputs_of
 from sparing.slim.steps import Steps
 from sparing.transfer.opening import open_model
 

@@ -125,7 +125,7 @@ def _safe_dense(steps: Steps, listed: Sequence[Candidate]) -> list[Candidate]:
     """The dense forms that keep what the served form keeps: those in float32, and certified ones.
 
     A dense form counts as certified if it changes no more choosing texts than ``epsilon`` and keeps
-    the floor there: the rule is easier for them than for the served form.
+    the floor there. This rule is easier than the one for the served form.
     """
     known = {timed.candidate: timed for timed in steps.state.candidates}
     return [
@@ -211,5 +211,5 @@ def _whole(steps: Steps, answers: Tensor, dense: Tensor, form: Mapping[str, Labe
         records.append(Record("whole_score", score, "score", "measured", labels, count=count))
         records.append(gap_record("whole_difference", name, (answers, dense), truth, labels))
     same = float((answers.argmax(-1) == dense.argmax(-1)).double().mean())
-    kept: dict[str, Label] = {**form, "split": "test", "divergence": divergence(answers, dense)}
-    return [*records, Record("agreement", same, "share", "measured", kept, count=len(truth))]
+    labels = {**form, "split": "test", "divergence": divergence(answers, dense)}
+    return [*records, Record("agreement", same, "share", "measured", labels, count=len(truth))]

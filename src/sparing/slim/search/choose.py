@@ -13,7 +13,7 @@ from sparing.core.record import Label, Record
 from sparing.layers.plan import Plan
 from sparing.measure.inputs import SpeedUp, fastest, speed_up, time_inputs
 from sparing.slim.engines import Runs, float32_runs
-from sparing.slim.models import inputs_of
+from sparing.slim.inputs import inputs_of
 from sparing.slim.search.exits import Outcomes
 from sparing.slim.search.frontier import Point, Variant, best, random_control, survey
 from sparing.slim.state import Surveyed

@@ -1,0 +1,83 @@
+"""The runner of slim over tasks, seeds and texts without labels."""
+
+from __future__ import annotations
+
+import importlib
+import json
+
+import pytest
+from transformers import BertTokenizerFast
+
+from tests.tasks.tokenizers import save_bert
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(60))]
+
+
+@pytest.fixture
+def slim_tasks():
+    return importlib.import_module("slim_tasks")
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """500 texts with a label each, one of them twice."""
+    rows = [{"text": f"w{n % 60} w{n // 60} w{n % 7}", "label": n % 2} for n in range(500)]
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, rows[0]]))
+    return path
+
+
+@pytest.fixture
+def given(slim_tasks, monkeypatch, tmp_path):
+    """The arguments of a command line, as ``main`` reads them."""
+
+    def read(*words):
+        monkeypatch.setattr("sys.argv", ["slim_tasks.py", *map(str, words)])
+        return slim_tasks.arguments()
+
+    return read
+
+
+def test_samples_have_no_labels_and_smaller_ones_are_in_larger_ones(slim_tasks, texts, tmp_path):
+    large, small = (slim_tasks.sample_texts(texts, n, tmp_path / "out") for n in (450, 400))
+    rows, part = (path.read_text().splitlines() for path in (large, small))
+    assert (len(set(rows)), rows[:400]) == (450, part)
+    assert {name for row in rows for name in json.loads(row)} == {"text"}
+    with pytest.raises(SystemExit, match="500 distinct texts, fewer than 501"):
+        slim_tasks.sample_texts(texts, 501, tmp_path / "out")
+
+
+def test_every_task_has_settings_of_todays_options(slim_tasks, given, monkeypatch):
+    monkeypatch.setattr(slim_tasks, "split_sentences", lambda task, folder: None)
+    words = given("--model", "m", "--set", "rounds=2", "--speed", "1.5")
+    for name in slim_tasks.TASKS:
+        options = slim_tasks.options_of(name, 3, words)
+        assert (options.seed, options.rounds, options.speed) == (3, 2, 1.5)
+        assert options.task == ("text" if name in slim_tasks.SENTENCES else name)
+        assert not options.texts
+
+
+def test_runs_are_named_by_task_or_by_the_number_of_texts(slim_tasks, given, texts):
+    assert slim_tasks.names_of(given("--model", "m", "--tasks", "sst2,mrpc")) == ["sst2", "mrpc"]
+    sizes = given("--model", "m", "--texts", texts, "--sizes", "500,2000")
+    assert slim_tasks.names_of(sizes) == ["texts-500", "texts-2000"]
+    with pytest.raises(SystemExit, match="no task is called 'sst'"):
+        slim_tasks.names_of(given("--model", "m", "--tasks", "sst"))
+
+
+@pytest.mark.slow
+def test_a_run_without_labels_is_made_and_pooled(slim_tasks, given, texts, tmp_path, capsys):
+    model = tmp_path / "model"
+    save_bert(model, len(WORDS))
+    BertTokenizerFast(vocab={word: n for n, word in enumerate(WORDS)}).save_pretrained(model)
+    settings = ("epochs=1", "fixed_width_epochs=1", "rounds=1", "timed_examples=20")
+    words = [word for setting in (*settings, "memory=false") for word in ("--set", setting)]
+    given(
+        *("--model", model, "--texts", texts, "--sizes", 450, "--seeds", 0, "--speed", 1.05),
+        *("--output-dir", tmp_path / "runs", *words),
+    )
+    slim_tasks.main()
+    assert "| texts-450 | 0 | " in capsys.readouterr().out
+    summary = json.loads((tmp_path / "runs" / "summary.json").read_text())
+    assert summary["no labels"]["runs"][0]["task"] == "texts-450"
+    assert (tmp_path / "runs" / "texts-450-0" / "model" / "serve").is_dir()
