@@ -49,7 +49,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "compare/analysis.py": ("compare/test_verdict.py", "compare/test_agreement.py"),
         "compare/claims.py": ("compare/test_agreement.py", "compare/test_analysis.py"),
         "slim/state.py": ("slim/test_serving.py",),
-        "slim/evidence/candidates.py": (),
+        "slim/evidence/candidates.py": ("slim/test_candidates.py",),
         "experiment/claims.py": ("compare/test_analysis.py", "slim/test_choose.py"),
     },
     "summaries": {"experiment/summary.py": ()},

@@ -147,3 +147,32 @@ def test_its_plan_names_the_steps_and_a_new_head(command, models, tmp_path):
     assert not any(cell["done"] for cell in planned["cells"])
     assert planned["minutes_left"] > 0
     assert not (tmp_path / "o").exists()
+
+
+def test_a_task_and_texts_exclude_each_other(command, models, tmp_path):
+    given = ("slim", models / "classifier", "--task", models / "short.csv")
+    ended = command(*given, "--texts", models / "short.csv", "--output-dir", tmp_path / "o")
+    assert ended.code == 2
+    assert "give --task or --texts, not both" in ended.error
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize("name", ["agree", "texts", "hold_out", "speed"])
+def test_a_setting_that_has_its_option_is_refused(command, models, name):
+    ended = command("slim", models / "classifier", "--texts", "x.txt", "--set", f"{name}=0.97")
+    assert ended.code == 2
+    assert f"--set {name}: give --" in ended.error
+
+
+def test_too_few_texts_for_the_promise_are_refused_with_the_number(command, models, tmp_path):
+    ended = command(
+        "slim",
+        models / "classifier",
+        "--texts",
+        models / "short.csv",
+        "--output-dir",
+        tmp_path / "o",
+    )
+    assert ended.code != 0
+    assert "needs at least 400" in ended.error
+    assert not (tmp_path / "o").exists()

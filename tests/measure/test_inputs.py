@@ -81,8 +81,8 @@ def test_blocks_are_run_call_by_call_and_answers_stay_in_order(block, rounds):
     expected = []
     for number in range(rounds):
         parts = [inputs[start : start + block] for start in range(0, len(inputs), block)]
-        for place, part in enumerate(parts):
-            shift, odd = (place + number) % 3, (place + number) // 3 % 2
+        for index, part in enumerate(parts):
+            shift, odd = (index + number) % 3, (index + number) // 3 % 2
             order = names[shift:] + names[:shift]
             for name in reversed(order) if odd else order:
                 expected += [(name, given) for given in part]

@@ -58,9 +58,9 @@ def test_every_exit_of_the_plan_stays_and_its_widths_are_final(texts_run):
 
 def test_its_points_name_thresholds_and_the_front_is_kept(images_run):
     points = of_name(images_run, "fixed_width_score")
-    kept = read_state(images_run.folder).thresholds
+    stored = read_state(images_run.folder).thresholds
     front = {point.labels["plan"] for point in points if point.labels["on_front"]}
-    assert front == {json.dumps(point.plan.to_dict()) for point in kept}
+    assert front == {json.dumps(point.plan.to_dict()) for point in stored}
     assert all("divergence" in point.labels for point in points)
 
 

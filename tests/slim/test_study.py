@@ -209,9 +209,9 @@ def test_a_step_that_was_killed_before_its_mark_is_done_again(images_run, tmp_pa
     monkeypatch.setattr(fixed_width, "train", _read_back(fixed_width.train))
     for cell in dict.fromkeys(_cells(images_run.folder)):
         lines = log.read_text().splitlines(keepends=True)
-        kept = [line for line in lines if json.loads(line).get("cell") != cell]
-        assert len(kept) < len(lines)
-        log.write_text("".join(kept))
+        rest = [line for line in lines if json.loads(line).get("cell") != cell]
+        assert len(rest) < len(lines)
+        log.write_text("".join(rest))
         again = run_of(DIGITS, folder)
         assert again.failures == [], cell
         assert _without_speeds(read_state(folder)) == _without_speeds(before), cell
@@ -239,12 +239,10 @@ def test_a_full_disk_in_the_middle_loses_nothing(images_run, tmp_path, monkeypat
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with (
-        monkeypatch.context() as patch,
-        pytest.raises(Exception, match="(?i)no space left") as seen,
-    ):
+    with monkeypatch.context() as patch:
         patch.setattr(certify, "save_tensors", full)
-        run_of(DIGITS, folder)
+        with pytest.raises(Exception, match=r"(?i)no space left") as seen:
+            run_of(DIGITS, folder)
     assert "\n" not in str(seen.value)
     assert run_of(DIGITS, folder).failures == []
 

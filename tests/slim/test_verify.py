@@ -93,8 +93,8 @@ def test_every_form_is_timed_on_the_same_inputs(texts_run, batch):
     for speed in speeds:
         form = Candidate.from_labels(speed.labels)
         assert form != Candidate.from_labels(fastest.labels)
-        own = next(r for r in rows if Candidate.from_labels(r.labels) == form)
-        assert speed.value == pytest.approx(fastest.value / own.value, rel=1e-6)
+        timed_form = next(r for r in rows if Candidate.from_labels(r.labels) == form)
+        assert speed.value == pytest.approx(fastest.value / timed_form.value, rel=1e-6)
         assert speed.interval[0] <= speed.value <= speed.interval[1]
 
 
