@@ -104,8 +104,7 @@ def measure_engines(
     ``tokens`` tokens. The files are removed afterwards. If the model cannot be exported, the reason
     is in ``obstacle`` and nothing is raised.
     """
-    obstacle = _obstacle(subject)
-    if obstacle:
+    if obstacle := _obstacle(subject):
         return Engines(obstacle=obstacle), []
     call_ms = 1e3 * budget_s / (rounds + 2) / FORMS_TIME
     batches, words = _batches(subject, texts, tokens, batch, ms_per_token, call_ms)
@@ -121,8 +120,7 @@ def measure_engines(
         timed = paired_latency(
             calls, baseline=PYTORCH, rounds=rounds, warmup=1, threads=threads, budget_s=budget_s
         )
-        dense = forms[forms.find("eager", "float32")]
-        agreements = _agreements(dense, chains, split.compared, answers_of(subject))
+        agreements = _agreements(forms, chains, split.compared, answers_of(subject))
     measured = tuple(
         _engine(name, form, timed[name].ratio, agreements) for name, (form, _) in chains.items()
     )
@@ -278,11 +276,12 @@ def answers_of(subject: Subject) -> Answers:
 
 
 def _agreements(
-    dense: Chain, chains: Chains, compared: Sequence[Inputs], answers: Answers
+    forms: Forms, chains: Chains, compared: Sequence[Inputs], answers: Answers
 ) -> dict[str, Agreement]:
     """Each other precision beside the dense model in PyTorch, which answers once."""
     if not compared or answers == "nothing":
         return {}
+    dense = forms[forms.find("eager", "float32")]
     exact = [dense(inputs)[0] for inputs in compared]
     return {
         name: _agreement(exact, [chain(inputs)[0] for inputs in compared], answers)
