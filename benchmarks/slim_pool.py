@@ -7,7 +7,7 @@ is named TASK-SEED, as ``slim_tasks.py`` names it. Speeds are averaged on a loga
 task counting as much as another. Accuracy is compared with the dense model in float32, input by
 input, and pooled over tasks by their inputs, with inputs and seeds both as random effects
 (``sparing.measure.pooling``). Texts without labels have the dense model's answers as their labels,
-so that their difference is the share of changed answers; they are pooled apart.
+so that their difference is the share of changed answers. They are pooled alone.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SlimRun:
     @property
     def labelless(self) -> bool:
         """Whether the dense model's answers take the place of labels."""
-        return self.run.config["task"].get("metric") == "agreement"
+        return bool(self.run.config["task"].get("metric") == "agreement")
 
     @property
     def served(self) -> str:
@@ -93,7 +93,10 @@ class SlimRun:
     def answers(self) -> dict[str, Tensor]:
         """The logits on the test inputs by form, and their labels."""
         assert self.run.folder is not None
-        return load(read_stored(stored_path(self.run.folder / ANSWERS) or Path(ANSWERS)))
+        path = stored_path(self.run.folder / ANSWERS)
+        assert path is not None  # ``finished`` has seen it
+        answers: dict[str, Tensor] = load(read_stored(path))
+        return answers
 
     @cached_property
     def dense(self) -> str:
@@ -110,7 +113,7 @@ class SlimRun:
 
 
 def finished(root: Path) -> list[SlimRun]:
-    """The runs of slim in a folder whose answers are there, by task and seed."""
+    """The runs of slim in a folder that have answers, by task and seed."""
     runs = []
     for path in sorted(root.glob("*/config.json")):
         name, run = NAME.fullmatch(path.parent.name), read_run(path.parent)
@@ -197,7 +200,7 @@ def frontier_table(runs: Sequence[SlimRun]) -> str:
 
 
 def show(runs: Sequence[SlimRun]) -> str:
-    """All tables in markdown, the runs with labels apart from those without."""
+    """All tables in markdown, first the runs with labels, then those without."""
     parts = []
     for title, labelless in (("With labels", False), ("Without labels", True)):
         group = [run for run in runs if run.labelless is labelless]

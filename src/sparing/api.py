@@ -185,8 +185,8 @@ def advise(
     transformers model, which does not change. ``tokens`` is the length to advise on (512, or the
     model's longest if shorter). ``texts`` is a file of texts, or a list, for
     ``tokenizer`` or the one beside the model. ``mechanisms``, ``lengths`` of curves (64 to 4,096)
-    and ``threads`` have defaults; ``engines`` exports it to ONNX Runtime and times that, in INT8
-    too; ``quick`` halves the rounds. Only ``output_dir`` is written.
+    and ``threads`` have defaults; ``engines`` times it in PyTorch, ONNX Runtime and OpenVINO, in
+    float32, bfloat16 and INT8; ``quick`` halves the rounds. Only ``output_dir`` is written.
 
         print(sparing.advise("my-model", tokens=256, texts="texts.txt"))
     """

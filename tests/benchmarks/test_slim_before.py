@@ -138,8 +138,8 @@ def test_the_committed_runs_are_readable_evidence():
     ]
     pooled = {f for f in slim if stored_path(f / ANSWERS) is not None}
     assert len(pooled) == 23
-    wanted = {f: READ | ({"whole_difference"} if f in pooled else set()) for f in slim}
-    missing = {f.name: wanted[f] - {r.name for r in read_run(f).records} for f in slim}
+    needed = {f: READ | ({"whole_difference"} if f in pooled else set()) for f in slim}
+    missing = {f.name: needed[f] - {r.name for r in read_run(f).records} for f in slim}
     assert {name: names for name, names in missing.items() if names} == {}
     of_pages = [path for config in configs for path in config.parent.glob("goals.json")]
     assert of_pages == [], "a run with goals is one that today's program decides again"

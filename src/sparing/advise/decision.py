@@ -8,12 +8,11 @@ from sparing.advise import prose
 from sparing.advise.curves import WholeModel
 from sparing.advise.numbers import DASH, digits, factor, gain_bounds, percent, speed
 from sparing.advise.padding import Padding
-from sparing.advise.remedies import WORTH, Findings, remedies
+from sparing.advise.remedies import WORTH, Findings, Remedy, remedies
 from sparing.measure.gains import share_decimals
 from sparing.measure.load import busy_words
 
 Decision = Literal["keep dense", "swap", "drop padding", "change engine", "undecided"]
-DECISIONS: dict[str, Decision] = {"no padding": "drop padding", "ONNX Runtime": "change engine"}
 # The parts, replayed alone, take 90 to 105 % of the whole on a quiet machine. Far outside of this
 # range the shares, and so the largest gain, are not those of the model.
 LEAST_EXPLAINED, MOST_EXPLAINED = 0.8, 1.2
@@ -35,10 +34,14 @@ def decide(findings: Findings) -> tuple[Decision, str]:
     listed = remedies(findings)
     paying = [remedy for remedy in listed if remedy.verdict == "pays" and remedy.sentence]
     others = [remedy.sentence for remedy in listed if remedy not in paying and remedy.sentence]
-    free = [DECISIONS[remedy.name] for remedy in paying if remedy.name in DECISIONS]
+    free = [_decision_of(remedy) for remedy in paying if remedy.free]
     first = [remedy.sentence for remedy in paying]
     sentences = [*first, *others, attention] if first else [attention, *others]
     return (free[0] if free else decision), " ".join(sentences)
+
+
+def _decision_of(remedy: Remedy) -> Decision:
+    return "drop padding" if remedy.name == "no padding" else "change engine"
 
 
 def _refusal(findings: Findings) -> str:

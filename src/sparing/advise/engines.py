@@ -1,4 +1,4 @@
-"""The dense model as it is in ONNX Runtime, in float32 and in INT8: exported and timed here."""
+"""The dense model as it is, in every engine and precision: exported and timed here."""
 
 from __future__ import annotations
 
@@ -14,25 +14,34 @@ from torch.nn import functional as F
 
 from sparing.advise.model import Inputs, Subject, completed, random_inputs
 from sparing.advise.padding import Texts, in_file_order, padded, sample
-from sparing.core.errors import SparingError
+from sparing.core.errors import SparingError, one_line
 from sparing.core.record import Label, Record
 from sparing.core.scratch import scratch_inside
 from sparing.experiment.cells.probe import model_call
-from sparing.export.dense import dense_chains, dense_segment
+from sparing.export.dense import dense_segment
 from sparing.export.engine import Chain
-from sparing.export.int8 import Int8Settings
+from sparing.export.forms import UNCALIBRATED, Form, Forms
+from sparing.export.static_int8 import FEWEST_INPUTS, MOST_INPUTS
 from sparing.measure.latency import paired_latency
 from sparing.measure.statistics import Ratio, as_record
 
 PYTORCH, ONNX, INT8 = "PyTorch", "ONNX Runtime", "ONNX Runtime INT8"
+NAMES = {"eager": PYTORCH, "onnxruntime": ONNX, "openvino": "OpenVINO"}
+PRECISIONS = {"float32": "", "bfloat16": " bfloat16", "int8": " INT8"}
 Answers = Literal["class", "labels", "vectors", "nothing"]
+Chains = dict[str, tuple[Form, Chain]]
+"""Forms by name, each with its chain."""
+Missing = tuple[tuple[str, str], ...]
+"""Names of forms that are not there, each with its reason."""
 COMPARED = 200
-"""How many texts are answered in INT8 and compared, at most."""
+"""How many texts are answered in another precision and compared, at most."""
+FORMS_TIME = 4.0  # about the time of all forms over PyTorch's
+CALIBRATED, IMAGES = "it is calibrated on texts: ", "this model reads images"
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far INT8 and float32 agree on ``count`` texts.
+    """How far another precision and float32 agree on ``count`` texts.
 
     ``value`` is the share of texts with the same class, or the same set of labels; ``interval`` is
     its exact 95 % interval. For models that return vectors ``value`` is the mean cosine over
@@ -47,25 +56,31 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Engine:
-    """One engine: the whole model's time over PyTorch's on the same inputs, in turns.
+    """One engine and precision: the model's time over PyTorch's on the same inputs, in turns.
 
-    ``agreement`` is None if the outputs are the same, no texts were given, or answers cannot be
-    equal or not (such as one number).
+    ``option`` are the options of ``sparing export`` that make it, empty for PyTorch. ``agreement``
+    is None if the outputs are the same, no texts were given, or answers cannot be equal or not
+    (such as one number).
     """
 
     name: str
     exact: bool
     ratio: Ratio
     agreement: Agreement | None = None
+    option: str = ""
 
 
 @dataclass(frozen=True)
 class Engines:
-    """The timed engines, the inputs in words, or why nothing could be timed."""
+    """The timed engines, the inputs in words, or why nothing could be timed.
+
+    ``missing`` are engines and precisions that are not there, by name, with their reason.
+    """
 
     measured: tuple[Engine, ...] = ()
     inputs: str = ""
     obstacle: str = ""
+    missing: Missing = ()
 
     def find(self, name: str) -> Engine | None:
         """The engine of this name, None where it was not measured."""
@@ -83,7 +98,7 @@ def measure_engines(
     threads: int | None,
     budget_s: float,
 ) -> tuple[Engines, list[Record]]:
-    """Export the model, quantise it, and time all three forms in turns.
+    """Export the model, quantise it, and time all forms in turns.
 
     The inputs are the given texts, in batches of ``batch`` in file order, or else random inputs of
     ``tokens`` tokens. The files are removed afterwards. If the model cannot be exported, the reason
@@ -92,29 +107,79 @@ def measure_engines(
     obstacle = _obstacle(subject)
     if obstacle:
         return Engines(obstacle=obstacle), []
-    call_ms = 1e3 * budget_s / (rounds + 2) / 2.5
+    call_ms = 1e3 * budget_s / (rounds + 2) / FORMS_TIME
     batches, words = _batches(subject, texts, tokens, batch, ms_per_token, call_ms)
+    split = _split(subject, texts)
     with scratch_inside(Path(tempfile.gettempdir()), "sparing-advise") as folder:
-        chains = _chains_or_reason(subject, folder, threads)
-        if isinstance(chains, str):
-            return Engines(obstacle=chains), []
+        forms = _forms(subject, folder, threads, split)
+        opened = _chains_or_reason(forms, batches[0], split)
+        if isinstance(opened, str):
+            return Engines(obstacle=opened), []
+        chains, missing = opened
         calls = {PYTORCH: _in_pytorch(subject, batches)}
-        calls |= {name: _in_chain(chain, batches) for name, chain in chains.items()}
+        calls |= {name: _in_chain(chain, batches) for name, (_, chain) in chains.items()}
         timed = paired_latency(
             calls, baseline=PYTORCH, rounds=rounds, warmup=1, threads=threads, budget_s=budget_s
         )
-        agreement = None if texts is None else _agreement(texts, chains, answers_of(subject))
-    measured = (
-        Engine(ONNX, True, timed[ONNX].ratio),
-        Engine(INT8, False, timed[INT8].ratio, agreement),
+        dense = forms[forms.find("eager", "float32")]
+        agreements = _agreements(dense, chains, split.compared, answers_of(subject))
+    measured = tuple(
+        _engine(name, form, timed[name].ratio, agreements) for name, (form, _) in chains.items()
     )
     labels: dict[str, Label] = {"tokens": tokens, "batch": batch, "inputs": words}
     labels["threads"] = timed[PYTORCH].threads
-    return Engines(measured, words), _records(measured, labels)
+    return Engines(measured, words, "", missing), _records(measured, labels)
+
+
+def name_of(form: Form) -> str:
+    """An engine and precision in words."""
+    return f"{NAMES[form.engine]}{PRECISIONS[form.precision]}"
+
+
+def _engine(name: str, form: Form, ratio: Ratio, agreements: Mapping[str, Agreement]) -> Engine:
+    exact = form.precision == "float32"
+    option = ""
+    if form.engine != "eager":
+        option = f"--to {form.engine.replace('runtime', '')} --precision {form.precision}"
+    return Engine(name, exact, ratio, None if exact else agreements.get(name), option)
+
+
+@dataclass(frozen=True)
+class _Split:
+    """Texts one by one: for the scales of static INT8, and others to compare answers on.
+
+    One at a time, since scales of dynamic INT8 depend on the batch. ``reason`` says why there are
+    none for the scales.
+    """
+
+    calibration: Sequence[Inputs] = ()
+    compared: Sequence[Inputs] = ()
+    reason: str = ""
+
+
+def _split(subject: Subject, texts: Texts | None) -> _Split:
+    if texts is None:
+        images = subject.reads == "images"
+        return _Split(reason=CALIBRATED + (IMAGES if images else "give --texts"))
+    distinct = list({ids: index for index, ids in enumerate(texts.ids)}.values())
+    reason = f"{CALIBRATED}give at least {FEWEST_INPUTS} that differ, not {len(distinct)}"
+    taken: list[int] = []
+    if len(distinct) >= FEWEST_INPUTS:
+        taken, reason = _spread(distinct, min(MOST_INPUTS, len(distinct) // 2)), ""
+    held = {texts.ids[index] for index in taken}
+    others = [index for index, ids in enumerate(texts.ids) if ids not in held]
+    calibration = [padded(texts, [index]) for index in taken]
+    return _Split(calibration, [padded(texts, [i]) for i in _spread(others, COMPARED)], reason)
+
+
+def _spread(values: Sequence[int], most: int) -> list[int]:
+    """So many of the values at most, at equal distances."""
+    count = min(most, len(values))
+    return [values[number * len(values) // count] for number in range(count)]
 
 
 def _obstacle(subject: Subject) -> str:
-    """Why the model cannot run in ONNX Runtime here; empty if it can."""
+    """Why no other engine can run the model here; empty if one may."""
     model = subject.model
     if model.config.is_encoder_decoder or subject.causal:
         return "it generates text, and only encoders are exported here"
@@ -144,37 +209,49 @@ def _kept(inputs: Inputs) -> Inputs:
     return {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
 
 
-def _chains_or_reason(
-    subject: Subject, folder: Path, threads: int | None
-) -> dict[str, Chain] | str:
-    """Both exported forms, or why there are none: the advice continues without them."""
-    try:
-        return _chains(subject, folder, threads)
-    except SparingError as error:
-        return str(error)
-    except OSError as error:  # a full disk must not lose earlier measurements
-        return f"its export cannot be written to {folder.parent}: {error.strerror or error}"
-
-
-def _chains(subject: Subject, folder: Path, threads: int | None) -> dict[str, Chain]:
+def _forms(subject: Subject, folder: Path, threads: int | None, split: _Split) -> Forms:
     length = subject.limit if subject.limit is not None else 16
-    example = _kept(random_inputs(subject, 2, min(length, 16)))
-    if subject.reads == "images":
-        example = _kept(random_inputs(subject, 2, length))
-    forms = dense_chains(
-        dense_segment(subject.model),
-        example,
+    size = length if subject.reads == "images" else min(length, 16)
+    return Forms(
+        [dense_segment(subject.model)],
+        _kept(random_inputs(subject, 2, size)),
         folder,
-        int8=[Int8Settings()],
-        compiled=False,
-        eager_int8=False,
         thread_count=threads or torch.get_num_threads(),
         longest=subject.limit if subject.reads == "tokens" else None,
+        calibration=split.calibration,
     )
-    float32 = forms.pop("onnxruntime")
-    forms.pop("eager")
-    (int8,) = forms.values()
-    return {ONNX: float32, INT8: int8}
+
+
+def _chains_or_reason(forms: Forms, inputs: Inputs, split: _Split) -> tuple[Chains, Missing] | str:
+    """All forms that give answers, and those that are missing, or why nothing can be exported."""
+    missing = [
+        (name_of(absent.form), split.reason if absent.reason == UNCALIBRATED else absent.reason)
+        for absent in forms.missing
+    ]
+    chains: Chains = {}
+    for form in forms:
+        name = name_of(form)
+        if name == PYTORCH:
+            continue
+        try:
+            chain = forms[form]
+            chain(inputs)
+        # also a full disk, which must not lose earlier measurements, and operators that PyTorch
+        # does not have in bfloat16
+        except (SparingError, OSError, RuntimeError) as error:
+            reason = _reason(error, forms.folder)
+            if name == ONNX:  # all other exports are made from this one
+                return reason
+            missing.append((name, reason))
+        else:
+            chains[name] = form, chain
+    return chains, tuple(missing)
+
+
+def _reason(error: Exception, folder: Path) -> str:
+    if isinstance(error, OSError):
+        return f"its export cannot be written to {folder.parent}: {error.strerror or error}"
+    return one_line(str(error))
 
 
 def _in_pytorch(subject: Subject, batches: Sequence[Inputs]) -> Callable[[], object]:
@@ -201,24 +278,29 @@ def answers_of(subject: Subject) -> Answers:
     return "labels" if config.problem_type == "multi_label_classification" else "class"
 
 
-def _agreement(
-    texts: Texts, chains: Mapping[str, Callable[[Inputs], Any]], answers: Answers
-) -> Agreement | None:
-    """Compare INT8 with float32 answers, one text at a time: INT8 scales depend on the batch."""
-    if answers == "nothing":
-        return None
-    step = max(1, len(texts.ids) // COMPARED)
-    chosen = list(range(0, len(texts.ids), step))[:COMPARED]
-    pairs = [
-        tuple(chains[name](padded(texts, [index]))[0] for name in (ONNX, INT8)) for index in chosen
-    ]
-    count = len(pairs)
+def _agreements(
+    dense: Chain, chains: Chains, compared: Sequence[Inputs], answers: Answers
+) -> dict[str, Agreement]:
+    """Each other precision beside the dense model in PyTorch, which answers once."""
+    if not compared or answers == "nothing":
+        return {}
+    exact = [dense(inputs)[0] for inputs in compared]
+    return {
+        name: _agreement(exact, [chain(inputs)[0] for inputs in compared], answers)
+        for name, (form, chain) in chains.items()
+        if form.precision != "float32"
+    }
+
+
+def _agreement(exact: Sequence[Tensor], other: Sequence[Tensor], answers: Answers) -> Agreement:
+    """Compare two forms' answers to the same texts."""
+    pairs, count = list(zip(exact, other, strict=True)), len(exact)
     if answers == "class":
         return _share(sum(int(a.argmax() == b.argmax()) for a, b in pairs), count, "same class")
     if answers == "labels":  # a label is given at a probability of one half
         return _share(sum(bool(((a > 0) == (b > 0)).all()) for a, b in pairs), count, "same set")
-    cosines = [F.cosine_similarity(one, other, dim=-1).mean() for one, other in pairs]
-    return Agreement("cosine", float(torch.stack(cosines).mean()), None, len(pairs))
+    cosines = [F.cosine_similarity(one, another.float(), dim=-1).mean() for one, another in pairs]
+    return Agreement("cosine", float(torch.stack(cosines).mean()), None, count)
 
 
 def _share(same: int, count: int, kind: str) -> Agreement:
@@ -236,7 +318,7 @@ def _records(measured: Sequence[Engine], labels: dict[str, Label]) -> list[Recor
         records.append(as_record("engine_latency_ratio", ratio, "ratio", engine_labels))
         if agreement is not None:
             name = "output_cosine" if agreement.kind == "cosine" else "answer_agreement"
-            compared: dict[str, Label] = {"engine": engine.name, "baseline": ONNX}
+            compared: dict[str, Label] = {"engine": engine.name, "baseline": PYTORCH}
             same = Ratio(agreement.value, agreement.interval, agreement.count)
             records.append(as_record(name, same, "share", compared))
     return records

@@ -8,7 +8,7 @@ from typing import Literal
 
 from sparing.advise import prose
 from sparing.advise.curves import Candidate, WholeModel
-from sparing.advise.engines import INT8, ONNX, Agreement, Engine, Engines
+from sparing.advise.engines import Agreement, Engine, Engines
 from sparing.advise.model import Subject
 from sparing.advise.numbers import DASH, gain_bounds, percent, ratio_words, speed
 from sparing.advise.padding import FILE, SINGLE, Padding
@@ -29,7 +29,8 @@ NEEDS_TEXTS = "not measured: give --texts"
 class Findings:
     """All measurements for the recommendation.
 
-    ``disturbance`` is what kept the machine busy meanwhile; empty if it was quiet.
+    ``disturbance`` is what kept the machine busy meanwhile; empty if it was quiet. ``source`` names
+    the file of the texts in commands; empty without texts.
     """
 
     subject: Subject
@@ -41,13 +42,26 @@ class Findings:
     padding: Padding | None
     engines: Engines = field(default_factory=Engines)
     disturbance: str = ""
+    source: str = ""
+
+    @property
+    def model(self) -> str:
+        """The model's name in commands; MODEL for an object that was never saved."""
+        subject = self.subject
+        return "MODEL" if subject.name == subject.kind else shlex.quote(subject.name)
+
+    @property
+    def texts(self) -> str:
+        """The option of commands that names the texts; empty without texts."""
+        return f" --texts {shlex.quote(self.source)}" if self.source else ""
 
 
 @dataclass(frozen=True)
 class Remedy:
     """One thing to do: its effect on the whole model, what happens to the answers, and how.
 
-    ``sentence`` is its sentence in the recommendation, or empty.
+    ``sentence`` is its sentence in the recommendation, or empty. ``gain`` is the measured factor,
+    0 if there is none. ``free`` says that the answers stay and nothing is trained.
     """
 
     name: str
@@ -56,14 +70,15 @@ class Remedy:
     answers: str
     how: str
     sentence: str = ""
+    gain: float = 0.0
+    free: bool = False
 
 
 def remedies(findings: Findings) -> tuple[Remedy, ...]:
-    """All remedies for this model; those that keep its answers without training come first."""
-    listed = [_onnx(findings), _int8(findings), _slim(findings), _attention(findings)]
-    if findings.subject.reads == "tokens":
-        listed.insert(0, _padding(findings))
-    return tuple(listed)
+    """All remedies for this model: measured ones by their gain, then slim, and attention last."""
+    free = [_padding(findings)] if findings.subject.reads == "tokens" else []
+    free = sorted([*free, *_engines(findings)], key=lambda remedy: -remedy.gain)
+    return (*free, _slim(findings), _attention(findings))
 
 
 def verdict_of(ratio: Ratio) -> Verdict:
@@ -83,7 +98,7 @@ def _padding(findings: Findings) -> Remedy:
     key = {"pays": "padding-pays", "undecided": "padding-undecided"}.get(verdict, "padding-none")
     sentence = prose(key, padding=words, share=percent(padding.pad_shares[FILE]))
     effect = ratio_words(ratio, findings.disturbance)
-    return Remedy("no padding", verdict, effect, SAME, how, sentence)
+    return Remedy("no padding", verdict, effect, SAME, how, sentence, 1 / ratio.value, free=True)
 
 
 def _padding_words(padding: Padding) -> str:
@@ -92,39 +107,54 @@ def _padding_words(padding: Padding) -> str:
     return prose("padding-words", padding=padding, share=share, way=way, speed=gain)
 
 
-def _onnx(findings: Findings) -> Remedy:
-    engine, how = findings.engines.find(ONNX), "export_onnx and Chain (docs: advise)"
-    if engine is None:
-        return _unmeasured(ONNX, findings, SAME, how)
-    verdict = verdict_of(engine.ratio)
-    words, inputs = speed(engine.ratio), findings.engines.inputs
-    sentence = prose("serve", engine=ONNX, speed=words, inputs=inputs)
-    effect = ratio_words(engine.ratio, findings.disturbance)
-    return Remedy(ONNX, verdict, effect, SAME, how, sentence if verdict == "pays" else "")
+def _engines(findings: Findings) -> list[Remedy]:
+    """The dense model in every other engine and precision.
+
+    Sentences are for the best of those with the same answers, and for the best of the others if it
+    is faster still.
+    """
+    engines = findings.engines
+    if not engines.measured:
+        reason = engines.obstacle or "left out"
+        return [Remedy("another engine", "not measured", f"not measured: {reason}", SAME, "")]
+    exact = min((e for e in engines.measured if e.exact), key=_time, default=None)
+    rest = min((e for e in engines.measured if not e.exact), key=_time, default=None)
+    if exact is not None and rest is not None and _time(exact) / _time(rest) < WORTH:
+        rest = None
+    best = [engine for engine in (exact, rest) if engine is not None]
+    listed = [_engine(engine, findings, named=engine in best) for engine in engines.measured]
+    missing = [
+        Remedy(name, "not measured", f"not measured: {reason}", "", "")
+        for name, reason in engines.missing
+    ]
+    return [*listed, *missing]
 
 
-def _int8(findings: Findings) -> Remedy:
-    engine, how = findings.engines.find(INT8), "quantise and Chain (docs: advise)"
-    if engine is None:
-        return _unmeasured(INT8, findings, "may change", how)
-    answers = _int8_answers(engine, findings)
+def _time(engine: Engine) -> float:
+    return engine.ratio.value
+
+
+def _engine(engine: Engine, findings: Findings, *, named: bool) -> Remedy:
     verdict, sentence = verdict_of(engine.ratio), ""
-    if verdict == "pays" and _beats_float32(engine, findings):
-        words = speed(engine.ratio)
-        sentence = prose("int8", engine=INT8, speed=words, answers=answers)
+    answers = SAME if engine.exact else _changed_answers(engine, findings)
+    words = speed(engine.ratio)
+    if verdict == "pays" and named:
+        inputs = findings.engines.inputs
+        sentence = prose("serve", engine=engine.name, speed=words, inputs=inputs)
+        if not engine.exact:
+            sentence = prose("precision", engine=engine.name, speed=words, answers=answers)
     effect = ratio_words(engine.ratio, findings.disturbance)
-    return Remedy(INT8, verdict, effect, answers, how, sentence)
+    gain, how = 1 / engine.ratio.value, "model.bfloat16()"
+    if engine.option:
+        how = f"sparing export {findings.model} {engine.option}{findings.texts} --output-dir DIR"
+    return Remedy(engine.name, verdict, effect, answers, how, sentence, gain, free=engine.exact)
 
 
-def _int8_answers(engine: Engine, findings: Findings) -> str:
+def _changed_answers(engine: Engine, findings: Findings) -> str:
     if engine.agreement is not None:
         return _agreement_words(engine.agreement)
-    return NEEDS_TEXTS if findings.padding is None else "may change: not compared for this kind"
-
-
-def _beats_float32(engine: Engine, findings: Findings) -> bool:
-    float32 = findings.engines.find(ONNX)
-    return float32 is None or float32.ratio.value / engine.ratio.value >= WORTH
+    without = findings.subject.reads == "tokens" and findings.padding is None
+    return NEEDS_TEXTS if without else "may change: not compared for this kind"
 
 
 def _agreement_words(agreement: Agreement) -> str:
@@ -135,18 +165,13 @@ def _agreement_words(agreement: Agreement) -> str:
     return f"{same} ({low}{DASH}{high} %), {agreement.count} texts"
 
 
-def _unmeasured(name: str, findings: Findings, answers: str, how: str) -> Remedy:
-    reason = findings.engines.obstacle or "left out"
-    return Remedy(name, "not measured", f"not measured: {reason}", answers, how)
-
-
 def _slim(findings: Findings) -> Remedy:
     subject = findings.subject
     obstacle = _slim_obstacle(subject)
     if obstacle:
         return Remedy("slim", "not measured", f"not for this model: {obstacle}", "", "")
-    known = task_of(subject.name)
-    command = f"sparing slim {shlex.quote(subject.name)}" + ("" if known else " --task TASK")
+    data = findings.texts or ("" if task_of(subject.name) else " --task TASK")
+    command = f"sparing slim {findings.model}{data}"
     sentence = prose("slim", command=command)
     answers = "share changed is bounded"
     return Remedy("slim", "not measured", "not measured: it trains", answers, command, sentence)

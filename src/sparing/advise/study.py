@@ -57,9 +57,9 @@ class Options:
 
     ``tokens`` is the length to advise on (by default 512, or the model's limit). ``mechanisms`` are
     those to measure, all if empty. ``lengths`` are those of the crossover curves, 64 to 4,096 if
-    empty. ``thread_count`` pins PyTorch's threads (None: PyTorch's default). ``engines`` exports
-    the model and times it in ONNX Runtime, in float32 and INT8. ``quick`` halves the rounds and
-    their time.
+    empty. ``thread_count`` pins PyTorch's threads (None: PyTorch's default). ``engines`` times the
+    model in every engine and precision that is installed: PyTorch, ONNX Runtime and OpenVINO, in
+    float32, bfloat16 and INT8. ``quick`` halves the rounds and their time.
     """
 
     tokens: int | None = None
@@ -93,12 +93,13 @@ class Advice:
     """What would make a model faster on this machine, and why.
 
     ``recommendation`` is the text; ``decision`` is one of five: keep dense, swap, drop padding,
-    change engine, undecided. ``remedies`` are all remedies with their effects: padding, ONNX
-    Runtime, INT8, slim, and attention last. ``parts`` sum to the whole model's time. ``mechanisms``
-    hold each core's ratio by length; ``whole`` is the predicted and measured effect of the best.
-    ``padding`` is the cost of pads on the given texts; ``engines`` is the dense model in ONNX
-    Runtime. ``records`` hold every number. ``disturbance`` is what kept the machine busy meanwhile:
-    then nothing is decided. A notebook shows tables.
+    change engine, undecided. ``remedies`` are all remedies with their effects: padding and every
+    engine and precision by their measured gain, then slim, and attention last. ``parts`` sum to the
+    whole model's time. ``mechanisms`` hold each core's ratio by length; ``whole`` is the predicted
+    and measured effect of the best. ``padding`` is the cost of pads on the given texts; ``engines``
+    is the dense model in other engines and precisions. ``records`` hold every number.
+    ``disturbance`` is what kept the machine busy meanwhile: then nothing is decided. A notebook
+    shows tables.
     """
 
     model: str
@@ -191,6 +192,7 @@ def run(
             subject, tokens, chosen, tokenised, options, on_progress
         )
     load = worst(loads)
+    findings = replace(findings, source=_named(texts))
     if load is not None:
         findings = replace(findings, disturbance=load.disturbance)
         records.append(load.record())
@@ -199,6 +201,13 @@ def run(
         write(advice, output_dir)
     on_progress(1.0, "done")
     return advice
+
+
+def _named(texts: Any) -> str:
+    """The texts in a command: their path, FILE for an object, or empty without texts."""
+    if texts is None:
+        return ""
+    return str(texts) if isinstance(texts, (str, Path)) else "FILE"
 
 
 def _measure(
@@ -223,7 +232,7 @@ def _measure(
         records += more
     engines = Engines()
     if options.engines:
-        on_progress(0.3, "exporting to ONNX Runtime, in float32 and INT8")
+        on_progress(0.3, "the dense model in every engine and precision")
         timing = options.timing("engines")
         engines, more = measure_engines(subject, texts, *sizes, ms_per_token=pace, **timing)
         records += more

@@ -26,13 +26,13 @@ def run(
     ] = None,
     batch: Annotated[int, typer.Option(help="Inputs in a batch.")] = 1,
     texts: Annotated[
-        Path | None, typer.Option(help="Your texts, one a line, to measure what padding costs.")
+        Path | None, typer.Option(help="Your texts: padding, engines and answers on them.")
     ] = None,
     mechanisms: Annotated[str, typer.Option(help="Mechanisms, by commas; default: all.")] = "",
     lengths: Annotated[str, typer.Option(help="Lengths of the curves, such as 64,512,4096.")] = "",
     threads: Annotated[int | None, typer.Option(help="Threads; default: those of PyTorch.")] = None,
     engines: Annotated[
-        bool, typer.Option(help="Also export the model and time it in ONNX Runtime and INT8.")
+        bool, typer.Option(help="Also time it in ONNX Runtime, OpenVINO, bfloat16 and INT8.")
     ] = True,
     quick: Annotated[
         bool, typer.Option("--quick", help="Half the rounds; wider intervals.")

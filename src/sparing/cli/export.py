@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 EXAMPLE = "sparing export models/digits --to openvino --output-dir models/digits-openvino"
 ENGINES = {"onnx": "onnxruntime", "openvino": "openvino"}
 PRECISIONS = ("float32", "bfloat16", "int8")
-FEWEST, MOST_CALIBRATED, MOST_COMPARED = 20, 300, 200
+MOST_COMPARED = 200
 RANDOM_LENGTHS = range(4, 68, 4)
 LONGEST = 512  # tokens of a text where the model has no limit
 Rows = Sequence[Sequence[str]]
@@ -75,9 +75,11 @@ def _require_possible(to: str, precision: str, texts: str | None) -> None:
             "--precision int8"
         )
     if (to, precision) == ("openvino", "int8") and texts is None:
+        from sparing.export.static_int8 import FEWEST_INPUTS
+
         raise UsageError(
             f"--precision int8 --to openvino is calibrated on texts: give --texts FILE, at least "
-            f"{FEWEST}; --to onnx needs none"
+            f"{FEWEST_INPUTS}; --to onnx needs none"
         )
 
 
@@ -104,9 +106,10 @@ def _opened(name: str, texts: str | None, *, calibrated: bool) -> _Source:
     from sparing.advise.model import open_subject
     from sparing.export.dense import dense_segment
     from sparing.export.saving import tokenizer_of
+    from sparing.export.static_int8 import FEWEST_INPUTS, MOST_INPUTS
     from sparing.transfer.opening import open_model
 
-    rows = None if texts is None else _distinct_rows(texts, FEWEST if calibrated else 1)
+    rows = None if texts is None else _distinct_rows(texts, FEWEST_INPUTS if calibrated else 1)
     model = open_model(name)
     _require_dense(name, model)
     dense_segment(model)  # refuses what reads neither tokens nor pixels
@@ -126,7 +129,7 @@ def _opened(name: str, texts: str | None, *, calibrated: bool) -> _Source:
     if tokenizer is None:
         raise UsageError(f"--texts needs a tokenizer, and there is none at {name!r}")
     encoded = _encoded(subject, tokenizer, rows, names)
-    used = min(MOST_CALIBRATED, len(encoded) // 2) if calibrated else 0
+    used = min(MOST_INPUTS, len(encoded) // 2) if calibrated else 0
     compared = encoded[used:][:MOST_COMPARED]
     words = f"{len(compared):,} of your texts"
     return _Source(name, model, subject, names, encoded[:used], compared, words)

@@ -33,6 +33,7 @@ PACKAGES: dict[BackEnd, tuple[str, ...]] = {
     "onnxruntime": ("onnx", "onnxruntime", "onnxscript"),
     "openvino": ("onnx", "onnxruntime", "onnxscript", "openvino"),
 }
+UNCALIBRATED = "it is calibrated on texts: give some"
 Build = Callable[[], Sequence[nn.Module | Path]]
 
 
@@ -220,4 +221,4 @@ class Forms(Mapping[Form, Chain]):
         if form.precision == "bfloat16":
             works = multiplies_bfloat16() if form.engine == "eager" else has_bfloat16()
             return "" if works else emulated()
-        return "" if self.calibration or not static else "it is calibrated on texts: give some"
+        return "" if self.calibration or not static else UNCALIBRATED

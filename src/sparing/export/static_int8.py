@@ -19,7 +19,7 @@ from sparing.export._extra import require
 from sparing.export.openvino import put, read, save
 from sparing.export.segment import OpenVinoSegment
 
-MOST_INPUTS = 300
+FEWEST_INPUTS, MOST_INPUTS = 20, 300  # texts: fewer than 20 do not show the largest activations
 Arrays = dict[str, NDArray[Any]]
 
 

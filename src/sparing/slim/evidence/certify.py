@@ -23,7 +23,7 @@ from sparing.slim.evidence.candidates import (
     losses,
 )
 from sparing.slim.evidence.certified import certified_frontier
-from sparing.slim.inputs import inputs_of
+from sparing.slim.models import inputs_of
 from sparing.slim.search.choose import sample
 from sparing.slim.search.divergence import divergence
 from sparing.slim.state import is_reference
@@ -90,7 +90,7 @@ def _points(
     forms = [timed.candidate for timed in competing]
     if not forms:
         return [Point(epsilon, None, 1.0, 0, len(steps.parts[1])) for epsilon in steps.epsilons]
-    certified = certified_frontier(
+    frontier = certified_frontier(
         losses(forms, calibrate, steps.calibration_logits),
         torch.tensor([timed.speed for timed in competing]).numpy(),
         losses(forms, choose, steps.dense_logits),
@@ -105,7 +105,7 @@ def _points(
             one.changed or 0,
             one.examples,
         )
-        for one in certified
+        for one in frontier
     ]
 
 
@@ -185,9 +185,8 @@ def _guarantee(steps: Steps) -> list[Record]:
     """The served form's changed answers on the calibration texts, and what is promised."""
     one = steps.served()
     point = next(p for p in steps.state.points if p.epsilon == steps.epsilon)
-    certified = (
-        one == point.candidate
-    )  # else it is the dense model in float32, the reference itself
+    # else it is the dense model in float32, the reference itself
+    certified = one == point.candidate
     changed, count = (point.changed if certified else 0), point.count
     alone = upper_bound(changed, count, steps.options.delta)
     labels: dict[str, Label] = {
