@@ -1,170 +1,117 @@
-"""Engines measured on the spot, and the remedies that advice names: attention is the last."""
+"""The remedies that advice names, by their gain: what they say, and their commands."""
 
 from __future__ import annotations
 
-import errno
+import shlex
+from dataclasses import replace
 
 import pytest
-import torch
 import transformers
 
 import sparing
-from sparing.advise import engines
 from sparing.advise.decision import decide
-from sparing.advise.engines import INT8, ONNX, Agreement, Engine, measure_engines
+from sparing.advise.engines import INT8, ONNX, Agreement, Engine, Engines
 from sparing.advise.model import open_subject
-from sparing.advise.padding import tokenise
 from sparing.advise.remedies import remedies
-from sparing.core.errors import Unsupported
+from sparing.advise.tables import tables
+from sparing.cli import export
+from sparing.core.errors import UsageError
+from sparing.export.folder import open_chain
 from sparing.measure.statistics import Ratio
 from tests.advise.small import TEXT, build, save_with_tokenizer
-from tests.advise.test_advise import BUSY, TEXTS, VERDICTS, _advice
-
-ORDER = ["no padding", ONNX, INT8, "slim"]
-LAYER = {"num_hidden_layers": 1}  # of what is exported
-TIMING = {"ms_per_token": 0.01, "rounds": 5, "threads": 1, "budget_s": 1.0}
+from tests.advise.test_advise import BUSY, VERDICTS, _advice
+from tests.advise.test_engines import (
+    BFLOAT16,
+    EMULATED,
+    EVERY,
+    LAYER,
+    MANY,
+    OPENVINO,
+    OPENVINO_BFLOAT16,
+    OPENVINO_INT8,
+    OPTIONS,
+    _classifier,
+)
+from tests.cli.conftest import run_command
 
 
 def _engine(name, value, agreement=None):
     interval = (0.98 * value, 1.02 * value)
-    return Engine(name, name == ONNX, Ratio(value, interval, 8), agreement)
+    exact = name in (ONNX, OPENVINO)
+    return Engine(name, exact, Ratio(value, interval, 8), agreement, OPTIONS[name])
 
 
 def _both(float32, int8, agreement=None):
     return (_engine(ONNX, float32), _engine(INT8, int8, agreement))
 
 
-def _classifier():
-    torch.manual_seed(0)
-    config = transformers.BertConfig(**{**TEXT, **LAYER}, num_labels=3)
-    return transformers.BertForSequenceClassification(config).eval()
-
-
-# measured on the spot
+EACH = tuple(
+    _engine(name, time) for name, time in zip(OPTIONS, (0.5, 0.25, 0.4, 0.3, 0.2, 0.9), strict=True)
+)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return save_with_tokenizer(tmp_path_factory.mktemp("remedies") / "bert", **LAYER)
+    """A classifier with a tokenizer; the folder's name has a space."""
+    path = save_with_tokenizer(tmp_path_factory.mktemp("remedies") / "a bert", **LAYER)
+    _classifier().save_pretrained(path)
+    return path
 
 
-def test_a_classifier_is_timed_and_its_answers_compared(folder):
-    subject = open_subject(_classifier())
-    texts = tokenise(open_subject(str(folder)), TEXTS, 16)
-    comparison, records = measure_engines(subject, texts, 16, 1, **TIMING)
-    assert [engine.name for engine in comparison.measured] == [ONNX, INT8]
-    assert comparison.inputs == "20 of your texts, batch 1"
-    agreement = comparison.find(INT8).agreement
-    assert (agreement.kind, agreement.count) == ("same class", len(TEXTS))
-    low, high = agreement.interval
-    assert 0 <= low <= agreement.value <= high <= 1
-    names = [record.name for record in records]
-    assert names == ["engine_latency_ratio", "engine_latency_ratio", "answer_agreement"]
-    assert {record.labels["baseline"] for record in records} == {"PyTorch", ONNX}
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "my texts.txt"
+    path.write_text("\n".join(MANY), encoding="utf-8")
+    return path
 
 
-def test_answers_that_differ_are_counted(folder):
-    """INT8 that always gives another class agrees on no text."""
-    subject = open_subject(str(folder))
-    texts = tokenise(subject, TEXTS, 16)
-    forms = {
-        ONNX: lambda inputs: (torch.tensor([[1.0, 0.0]]), None),
-        INT8: lambda inputs: (torch.tensor([[0.0, float(inputs["input_ids"].shape[1] > 3)]]), None),
-    }
-    agreement = engines._agreement(texts, forms, "class")
-    shorter = sum(length <= 3 for length in texts.lengths)
-    assert agreement.value == pytest.approx(shorter / len(TEXTS))
+# their order
 
 
-def test_an_encoder_without_a_head_is_compared_by_its_vectors(folder):
-    subject = open_subject(str(folder))
-    comparison, records = measure_engines(subject, tokenise(subject, TEXTS, 16), 16, 2, **TIMING)
-    assert comparison.find(INT8).agreement.kind == "cosine"
-    assert 0.9 < comparison.find(INT8).agreement.value <= 1
-    assert records[-1].name == "output_cosine"
+def test_remedies_are_ordered_by_their_gain_and_attention_is_last():
+    listed = remedies(_advice(whole=(0.1, (0.09, 0.11)), pads=0.45, engines=EACH))
+    free = [OPENVINO_INT8, INT8, OPENVINO_BFLOAT16, OPENVINO, "no padding", ONNX, BFLOAT16]
+    assert [remedy.name for remedy in listed] == [*free, "slim", "other attention (linear)"]
+    assert [remedy.verdict for remedy in listed] == ["pays"] * 7 + ["not measured", "pays"]
+    gains = [remedy.gain for remedy in listed[:7]]
+    assert gains == pytest.approx([5, 4, 1 / 0.3, 2.5, 1 / 0.45, 2, 1 / 0.9])
 
 
-def test_images_are_timed_without_texts():
-    comparison, records = measure_engines(
-        open_subject(build("vit", **LAYER)), None, 17, 2, **TIMING
-    )
-    assert comparison.inputs == "random images, batch 2"
-    assert comparison.find(INT8).agreement is None
-    assert len(records) == 2
+def test_the_table_of_remedies_is_in_the_same_order():
+    advice = _advice(pads=0.45, engines=EACH)
+    shown = tables(advice)[0]
+    assert shown.heads == ("remedy", "whole model", "answers", "how")
+    assert [row[0] for row in shown.rows] == [remedy.name for remedy in remedies(advice)]
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "bart"])
-def test_what_generates_is_not_exported(kind):
-    comparison, records = measure_engines(open_subject(build(kind)), None, 16, 1, **TIMING)
-    assert comparison.measured == ()
-    assert "generates" in comparison.obstacle
-    assert records == []
+def test_what_is_missing_stands_after_what_was_measured_with_its_reason():
+    reason = "openvino is not installed: pip install '.[openvino]' in a clone of sparing"
+    known = Engines(_both(1.1, 0.5), "9 of your texts", "", ((OPENVINO, reason),))
+    listed = remedies(replace(_advice(), engines=known))
+    # a measured loss has a gain above nothing
+    assert [remedy.name for remedy in listed][:4] == [INT8, ONNX, "no padding", OPENVINO]
+    assert listed[3].effect == f"not measured: {reason}"
+    assert (listed[3].how, listed[3].sentence, listed[3].free) == ("", "", False)
 
 
-def test_an_export_that_fails_is_a_reason_and_no_error(monkeypatch):
-    def refuse(*_, **__):
-        raise Unsupported("this operator has no ONNX form")
-
-    monkeypatch.setattr(engines, "dense_chains", refuse)
-    comparison, records = measure_engines(open_subject(build("bert")), None, 16, 1, **TIMING)
-    assert (comparison.obstacle, records) == ("this operator has no ONNX form", [])
+def test_missing_engines_are_named_even_where_nothing_was_measured():
+    listed = remedies(replace(_advice(), engines=Engines(missing=((ONNX, "no onnxruntime"),))))
+    assert [remedy.effect for remedy in listed if remedy.name == ONNX] == [
+        "not measured: no onnxruntime"
+    ]
 
 
 @pytest.mark.parametrize(
-    ("settings", "answers"),
-    [
-        ({"num_labels": 3}, "class"),
-        ({"num_labels": 1}, "nothing"),
-        ({"num_labels": 2, "problem_type": "regression"}, "nothing"),
-        ({"num_labels": 3, "problem_type": "multi_label_classification"}, "labels"),
-    ],
+    ("known", "reason"), [(Engines(), "left out"), (Engines(obstacle="it generates"), "generates")]
 )
-def test_answers_are_compared_by_their_kind(settings, answers):
-    config = transformers.BertConfig(**TEXT, **settings)
-    model = transformers.BertForSequenceClassification(config).eval()
-    assert engines.answers_of(open_subject(model)) == answers
+def test_engines_that_were_left_out_are_one_line(known, reason):
+    listed = remedies(replace(_advice(), engines=known))
+    effects = {remedy.name: remedy.effect for remedy in listed}
+    assert reason in effects["another engine"]
+    assert not EVERY & set(effects)
 
 
-def test_a_set_of_labels_agrees_as_a_whole_and_one_number_not_at_all(folder):
-    texts = tokenise(open_subject(str(folder)), TEXTS, 16)
-    forms = {
-        ONNX: lambda inputs: (torch.tensor([[2.0, -1.0]]), None),
-        INT8: lambda inputs: (
-            torch.tensor([[3.0, 1.0 if inputs["input_ids"].shape[1] > 3 else -2.0]]),
-            None,
-        ),
-    }
-    agreement = engines._agreement(texts, forms, "labels")
-    assert agreement.kind == "same set"
-    assert agreement.value == pytest.approx(sum(n <= 3 for n in texts.lengths) / len(TEXTS))
-    assert engines._agreement(texts, forms, "nothing") is None
-
-
-def test_a_full_disk_is_a_reason_and_loses_nothing(monkeypatch):
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(engines, "dense_chains", full)
-    comparison, records = measure_engines(open_subject(build("bert")), None, 16, 1, **TIMING)
-    assert "No space left on device" in comparison.obstacle
-    assert records == []
-
-
-def test_a_model_with_nan_is_not_exported():
-    model = build("bert", **LAYER)
-    with torch.no_grad():
-        model.encoder.layer[0].output.dense.bias.fill_(float("nan"))
-    comparison, _ = measure_engines(open_subject(model), None, 16, 1, **TIMING)
-    assert "differently" in comparison.obstacle
-
-
-# the remedies
-
-
-def test_remedies_stand_in_order_and_attention_is_last():
-    listed = remedies(_advice(whole=(0.6, (0.58, 0.62)), pads=0.6, engines=_both(0.5, 0.25)))
-    assert [remedy.name for remedy in listed] == [*ORDER, "other attention (linear)"]
-    assert [remedy.verdict for remedy in listed] == ["pays"] * 3 + ["not measured", "pays"]
+# what they say
 
 
 @pytest.mark.parametrize(
@@ -173,20 +120,30 @@ def test_remedies_stand_in_order_and_attention_is_last():
         ({"engines": _both(0.5, 0.49)}, "change engine", "Serve it in ONNX Runtime: 2.00× faster"),
         ({"engines": _both(0.5, 0.25)}, "change engine", "In ONNX Runtime INT8 it is 4.00× faster"),
         ({"engines": _both(1.0, 0.5)}, "keep dense", "In ONNX Runtime INT8 it is 2.00× faster"),
-        ({"engines": _both(0.5, 0.25), "pads": 0.6}, "drop padding", "Drop your padding first"),
+        ({"engines": _both(0.5, 0.25), "pads": 0.4}, "drop padding", "Drop your padding first"),
+        ({"engines": _both(0.5, 0.25), "pads": 0.6}, "change engine", "Drop your padding first"),
+        ({"engines": EACH}, "change engine", "Serve it in OpenVINO: 2.50× faster"),
+        ({"engines": EACH}, "change engine", "In OpenVINO INT8 it is 5.00× faster"),
         ({"engines": _both(1.0, 1.0)}, "keep dense", "Keep dense attention"),
+        ({"engines": (_engine(BFLOAT16, 0.5),)}, "keep dense", "In PyTorch bfloat16 it is 2.00×"),
     ],
 )
-def test_the_first_remedy_that_pays_and_keeps_the_outputs_decides(case, decision, words):
+def test_the_largest_gain_that_keeps_the_answers_decides(case, decision, words):
     decided, text = decide(_advice(share=0.02, **case))
     assert decided == decision, text
     assert words in text
     assert text.index("Keep dense attention") == max(
-        text.find(start) for start in ("Keep dense", "Serve it", "In ONNX", "Drop your")
+        text.find(start) for start in ("Keep dense", "Serve it", "In ONNX", "In Open", "Drop your")
     )
 
 
-def test_int8_says_what_it_changes_or_that_it_is_not_known():
+def test_only_the_best_of_each_kind_has_a_sentence():
+    listed = remedies(_advice(engines=EACH))
+    said = {remedy.name for remedy in listed if remedy.sentence and remedy.gain}
+    assert said == {OPENVINO, OPENVINO_INT8}
+
+
+def test_another_precision_says_what_it_changes_or_that_it_is_not_known():
     unknown = decide(_advice(engines=_both(1.0, 0.5)))[1]
     assert "answers: not measured: give --texts" in unknown
     agreement = Agreement("same class", 0.965, (0.944, 0.98), 200)
@@ -206,20 +163,50 @@ def test_a_busy_machine_names_the_remedies_and_decides_none():
     assert not any(word in text for word in VERDICTS)
 
 
+# their commands
+
+
+@pytest.mark.parametrize("name", [ONNX, INT8, OPENVINO, OPENVINO_BFLOAT16, OPENVINO_INT8])
+def test_each_engine_has_a_command_that_export_takes(monkeypatch, tmp_path, folder, texts, name):
+    opened = []
+
+    def stop(*given, **options):
+        opened.append((*given, options["calibrated"]))
+        raise UsageError("the command is possible")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(export, "_opened", stop)
+    subject = open_subject(str(folder))
+    advice = replace(_advice(engines=EACH), subject=subject, source=str(texts))
+    (how,) = [remedy.how for remedy in remedies(advice) if remedy.name == name]
+    program, *arguments = shlex.split(how)
+    ended = run_command(*arguments)
+    assert program == "sparing"
+    assert (ended.code, ended.error) == (2, "sparing: the command is possible")
+    assert opened == [(str(folder), str(texts), name == OPENVINO_INT8)]
+
+
+def test_bfloat16_in_pytorch_and_a_model_without_a_name_have_no_file():
+    hows = {remedy.name: remedy.how for remedy in remedies(_advice(engines=EACH))}
+    assert hows[BFLOAT16] == "model.bfloat16()"
+    assert hows[ONNX].startswith("sparing export MODEL --to onnx --precision float32 ")
+
+
 # slim
 
 
-def _slim(model):
-    advice = _advice()
-    object.__setattr__(advice, "subject", open_subject(model))
+def _slim(model, source=""):
+    advice = replace(_advice(), subject=open_subject(model), source=source)
     return next(remedy for remedy in remedies(advice) if remedy.name == "slim")
 
 
-def test_slim_is_named_with_its_command(tmp_path):
-    folder = tmp_path / "a folder"
-    _classifier().save_pretrained(folder)
-    remedy = _slim(str(folder))
-    assert remedy.how == f"sparing slim '{folder}' --task TASK"
+@pytest.mark.parametrize(
+    ("source", "data"),
+    [("", "--task TASK"), ("logs.csv", "--texts logs.csv"), ("a log.csv", "--texts 'a log.csv'")],
+)
+def test_slim_is_named_with_its_command(folder, source, data):
+    remedy = _slim(str(folder), source)
+    assert remedy.how == f"sparing slim '{folder}' {data}"
     assert remedy.how in remedy.sentence
 
 
@@ -237,13 +224,25 @@ def test_a_head_that_slim_does_not_serve_has_the_reason():
     assert "is not a classifier" in _slim(model).effect
 
 
-def test_the_whole_names_every_remedy(folder):
+# the whole
+
+
+def test_the_whole_names_every_remedy_and_its_command_runs(monkeypatch, tmp_path, folder, texts):
     advice = sparing.advise(
-        str(folder), tokens=16, texts=TEXTS, mechanisms=["linear"], lengths=(16,), threads=1,
+        str(folder), tokens=16, texts=texts, mechanisms=["linear"], lengths=(16,), threads=1,
         quick=True,
     )  # fmt: skip
     plain = advice.to_dict()
-    assert [remedy["name"] for remedy in plain["remedies"]][:4] == ORDER
-    assert [engine["name"] for engine in plain["engines"]["measured"]] == [ONNX, INT8]
-    assert advice.tables[0].heads == ("remedy", "whole model", "answers", "how")
-    assert "ONNX Runtime INT8" in str(advice)
+    names = [remedy["name"] for remedy in plain["remedies"]]
+    assert set(names[:-2]) == EVERY | {"no padding"}
+    assert names[-2] == "slim"
+    gains = [remedy["gain"] for remedy in plain["remedies"][:-2]]
+    assert gains == sorted(gains, reverse=True)
+    measured = {engine["name"] for engine in plain["engines"]["measured"]}
+    assert measured == EVERY - EMULATED
+    assert names[0] in str(advice)
+    hows = {remedy.name: remedy.how for remedy in advice.remedies}
+    monkeypatch.chdir(tmp_path)
+    ended = run_command(*shlex.split(hows[OPENVINO_INT8])[1:])
+    assert ended.code == 0, ended.err
+    assert open_chain(tmp_path / "DIR").back_end == "openvino"

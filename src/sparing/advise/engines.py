@@ -236,8 +236,7 @@ def _chains_or_reason(forms: Forms, inputs: Inputs, split: _Split) -> tuple[Chai
         try:
             chain = forms[form]
             chain(inputs)
-        # also a full disk, which must not lose earlier measurements, and operators that PyTorch
-        # does not have in bfloat16
+        # a full disk, or memory that runs out, must not lose earlier measurements
         except (SparingError, OSError, RuntimeError) as error:
             reason = _reason(error, forms.folder)
             if name == ONNX:  # all other exports are made from this one

@@ -114,7 +114,7 @@ def _engines(findings: Findings) -> list[Remedy]:
     is faster still.
     """
     engines = findings.engines
-    if not engines.measured:
+    if not engines.measured and not engines.missing:
         reason = engines.obstacle or "left out"
         return [Remedy("another engine", "not measured", f"not measured: {reason}", SAME, "")]
     exact = min((e for e in engines.measured if e.exact), key=_time, default=None)

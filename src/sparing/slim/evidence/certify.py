@@ -23,7 +23,7 @@ from sparing.slim.evidence.candidates import (
     losses,
 )
 from sparing.slim.evidence.certified import certified_frontier
-from sparing.slim.models import inputs_of
+from sparing.slim.inputs import inputs_of
 from sparing.slim.search.choose import sample
 from sparing.slim.search.divergence import divergence
 from sparing.slim.state import is_reference
@@ -90,7 +90,7 @@ def _points(
     forms = [timed.candidate for timed in competing]
     if not forms:
         return [Point(epsilon, None, 1.0, 0, len(steps.parts[1])) for epsilon in steps.epsilons]
-    frontier = certified_frontier(
+    certified = certified_frontier(
         losses(forms, calibrate, steps.calibration_logits),
         torch.tensor([timed.speed for timed in competing]).numpy(),
         losses(forms, choose, steps.dense_logits),
@@ -105,7 +105,7 @@ def _points(
             one.changed or 0,
             one.examples,
         )
-        for one in frontier
+        for one in certified
     ]
 
 
