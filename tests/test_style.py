@@ -324,11 +324,7 @@ def test_names_of_slim_and_the_benchmarks_use_the_words_of_the_field():
     for folder in (ROOT / "benchmarks" / "results").iterdir():
         if (stored := stored_path(folder / RECORDS)) is not None:
             texts[folder.name] = read_stored(stored).decode()
-<<<<<<< HEAD
-    assert len(texts) > 80
-=======
     assert len(texts) > 90
->>>>>>> labelless
     assert {name: words for name, text in texts.items() if (words := replaced_names(text))} == {}
 
 
