@@ -94,7 +94,7 @@ def test_blocks_are_run_call_by_call_and_answers_stay_in_order(block, rounds):
 
 @pytest.mark.parametrize("block", [0, -1])
 def test_a_block_has_an_input(block):
-    with pytest.raises(UsageError, match="at least one round and block"):
+    with pytest.raises(UsageError, match="at least one round"):
         time_inputs({"a": lambda n: n}, [1], block=block)
 
 

@@ -14,6 +14,7 @@ from sparing.core.errors import DataError, SparingError, UsageError
 from sparing.experiment.registry import find_study
 from sparing.slim import models as slim_models
 from sparing.slim import texts as slim_texts
+from sparing.slim.inputs import answers_to
 from sparing.slim.study import claims_of, steps_of
 from sparing.slim.texts import FILE, answer_splits, labelled, texts_task
 from sparing.tasks.shared.task import UNLABELLED
@@ -71,9 +72,9 @@ def test_labels_are_the_answers_of_the_dense_model(given, steps, toy):
     for name, split in steps.task.splits.items():
         if name == "train":
             continue
-        answers = slim_models.answers_to(given, split, dense)
+        answers = answers_to(given, split, dense)
         assert torch.equal(split.labels, answers.argmax(-1))
-    assert slim_models.answers_to(given, given.test, dense).shape == (len(given.test), 2)
+    assert answers_to(given, given.test, dense).shape == (len(given.test), 2)
 
 
 def test_training_has_no_labels_and_importance_has_sampled_ones(steps, monkeypatch):
