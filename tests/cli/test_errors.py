@@ -231,7 +231,7 @@ def test_a_table_of_another_format(command, tmp_path):
 def test_texts_that_cannot_be_read(command, bert, trained, tmp_path):
     texts = tmp_path / "texts.txt"
     arguments = ("--output-dir", tmp_path / "swapped", "--texts", texts)
-    assert "No such file" in command("swap", bert, "window", *arguments).error
+    assert "there is no file" in command("swap", bert, "window", *arguments).error
     texts.write_text("\n\n")
     assert "holds no texts" in command("swap", bert, "window", *arguments).error
     texts.write_bytes(b"\xff\xfe\x00")

@@ -13,7 +13,7 @@ from transformers import (
     ViTForImageClassification,
 )
 
-from sparing.core.errors import Unsupported, UsageError
+from sparing.core.errors import Unsupported
 from sparing.export.dense import compiled_segment, dense_chains, dense_segment
 from sparing.export.engine import Chain
 from sparing.export.int8 import Int8Settings, logit_shift
@@ -66,8 +66,6 @@ def test_every_engine_answers_the_same(tmp_path):
         assert (chain.thread_count, chain.longest) == (1, TOKENS)
     path = tmp_path / "deep" / "er" / "dense.onnx"
     assert not list(path.parent.glob("*.new"))
-    with pytest.raises(UsageError, match="only the last segment"):
-        Chain([path, path])
 
 
 def test_a_compiled_segment_is_compiled_for_many_and_for_one_before_it_is_given(monkeypatch):

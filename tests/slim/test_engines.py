@@ -256,3 +256,13 @@ def test_calibration_inputs_are_spread_over_those_that_are_trained_on(task, tmp_
     for given, index in zip(inputs, (0, 6, 12, 18), strict=True):
         assert torch.equal(given["input_ids"][0], task.train.inputs[index])
         assert set(given) <= {"input_ids", "attention_mask", "token_type_ids"}
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_a_segment_that_takes_hidden_states_needs_one_that_gives_them(both, engine):
+    """After the dense model, which gives logits alone, only the model's inputs can be taken."""
+    dense = both.parts(Candidate("dense", engine, "float32"), cascade=False)
+    slim = both.parts(Candidate("slim", engine, "float32"), cascade=False)
+    assert len(Chain([*dense, *dense])) == 2
+    with pytest.raises(UsageError, match="only the last segment of a chain may give logits alone"):
+        Chain([*dense, *slim[1:]])

@@ -215,7 +215,10 @@ def test_a_step_that_was_killed_before_its_mark_is_done_again(images_run, tmp_pa
         again = run_of(DIGITS, folder)
         assert again.failures == [], cell
         assert _without_speeds(read_state(folder)) == _without_speeds(before), cell
-    assert {r.name for r in again.records} == {r.name for r in images_run.records}
+    # which form is served depends on times, and with it these records
+    served = {"exit_rate", "static_plan", "static_speed_up", "static_difference"}
+    names = [{r.name for r in result.records} - served for result in (again, images_run)]
+    assert names[0] == names[1]
 
 
 def _read_back(train):

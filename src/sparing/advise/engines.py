@@ -281,7 +281,7 @@ def _agreements(
     """Each other precision beside the dense model in PyTorch, which answers once."""
     if not compared or answers == "nothing":
         return {}
-    dense = forms[forms.find("eager", "float32")]
+    dense = forms[Form("eager", "float32")]
     exact = [dense(inputs)[0] for inputs in compared]
     return {
         name: _agreement(exact, [chain(inputs)[0] for inputs in compared], answers)

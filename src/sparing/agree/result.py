@@ -13,6 +13,7 @@ from typing import Any
 from sparing.agree.comparison import Agreement, Change, PairedDifference, counts_of
 from sparing.agree.options import Options
 from sparing.core.errors import UsageError, quoted
+from sparing.core.reading import parse_json
 from sparing.core.record import Labels, Record
 from sparing.core.rounding import rounded_down
 from sparing.core.writing import write_atomically
@@ -160,7 +161,7 @@ class Result:
             "counts": [{"from": a, "to": b, "count": count} for a, b, count in self.counts],
             "missed": self.missed,
             "notes": list(self.notes),
-            "records": [json.loads(record.to_json()) for record in self.records()],
+            "records": [parse_json(record.to_json()) for record in self.records()],
         }
 
     def __str__(self) -> str:

@@ -13,8 +13,10 @@ from sparing.core.writing import write_atomically
 from sparing.experiment.owned import drop_folder, require_own
 from sparing.experiment.run import Run
 from sparing.foreign.pretrained import write_pretrained
+from sparing.layers.plan import Plan
 from sparing.slim.card import model_card
-from sparing.slim.search.exits import dense_flops
+from sparing.slim.evidence.candidates import Candidate
+from sparing.slim.search.exits import decide, dense_flops, outcomes, score
 from sparing.slim.state import State
 from sparing.slim.steps import OURS, Steps
 from sparing.transfer.adaptive import AdaptiveClassifier, FrontierPoint
@@ -38,10 +40,8 @@ def save(steps: Steps, run: Run, source: str) -> Path:
     target = run.folder / "model"
     with scratch_beside(target) as part:
         state, both, served, model = steps.state, steps.forms, steps.served(), steps.model()
-        _set_frontier(steps, model, state.thresholds)
-        ours = served.model == OURS
-        stops = model.plan.exits if ours and served.threshold < 1 else ()
-        model.plan = replace(model.plan, exits=stops, threshold=served.threshold if ours else 1.0)
+        model.plan = _plan_of(model, served)
+        _set_frontier(steps, model, [*state.thresholds, _point_of(steps, model)])
         write_pretrained(model, part)
         _save_any_budget(steps, state, part / ANY_BUDGET)
         if steps.task.tokenizer is not None:
@@ -57,6 +57,22 @@ def save(steps: Steps, run: Run, source: str) -> Path:
     return target
 
 
+def _plan_of(model: AdaptiveClassifier, served: Candidate) -> Plan:
+    """The plan of the saved model: with the served threshold, or without exits."""
+    if served.model != OURS or served.threshold >= 1:
+        return replace(model.plan, exits=(), threshold=1.0)
+    return replace(model.plan, threshold=served.threshold)
+
+
+def _point_of(steps: Steps, model: AdaptiveClassifier) -> FrontierPoint:
+    """The cost and score of a model's plan on the choosing inputs, so that it has a budget."""
+    plan = model.plan
+    seen = outcomes(model, steps.task, steps.parts[0], plan)
+    decision = decide(seen, plan.threshold, min(plan.stops, default=1), plan.layers)
+    share = float(decision.flops.mean()) / steps.dense_flops
+    return FrontierPoint(plan, share, score(steps.task, decision, seen.labels))
+
+
 def _set_frontier(steps: Steps, model: AdaptiveClassifier, points: Sequence[FrontierPoint]) -> None:
     """Store the costs of a model's plans, as shares of the dense FLOPs."""
     whole = float(dense_flops(model, steps.parts[0]).mean()) / steps.dense_flops
@@ -66,7 +82,10 @@ def _set_frontier(steps: Steps, model: AdaptiveClassifier, points: Sequence[Fron
 def _save_any_budget(steps: Steps, state: State, folder: Path) -> None:
     """The model with all widths, from which the chosen plan was cut."""
     model = steps.models.adaptive()
-    _set_frontier(steps, model, [point.to_frontier() for point in state.front])
+    points = [point.to_frontier() for point in state.front]
+    if state.chosen is not None:
+        points.append(state.chosen.to_frontier())
+    _set_frontier(steps, model, points)
     if state.chosen is not None:
         model.plan = state.chosen.plan
     write_pretrained(model, folder)
