@@ -63,7 +63,21 @@ def test_all_dense_forms_and_the_frontier_are_tested_once(texts_run):
     assert {one for one in dense if one.key == one} <= tested
     assert {p.candidate for p in state.points if p.candidate is not None} <= tested
     assert served(state, 0.05) in tested
+    assert verify.best_dense(SimpleNamespace(state=state, epsilon=0.05)) in tested
     assert len(of_name(texts_run, "agreement")) == len(tested)
+
+
+@pytest.mark.parametrize(("changed", "expected"), [(0.01, 2), (0.06, 1)])
+def test_the_dense_form_to_beat_may_be_a_cascade(changed, expected):
+    """INT8 that passes unsure inputs on needs no training: it is a dense form as well."""
+    cascade = replace(BOLD, threshold=0.9, cascade=True)
+    speeds = {DENSE: 1.0, SAFE: 1.5, cascade: 2.0, OURS: 4.0}
+    candidates = tuple(
+        replace(timed(one, changed if one == cascade else 0.0), speed=speed)
+        for one, speed in speeds.items()
+    )
+    steps = SimpleNamespace(state=State(candidates=candidates), epsilon=0.05)
+    assert verify.best_dense(steps) == list(speeds)[expected]
 
 
 def test_agreement_and_divergence_are_those_of_the_stored_answers(texts_run):
