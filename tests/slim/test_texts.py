@@ -12,6 +12,7 @@ from transformers import BertForSequenceClassification
 
 from sparing.core.errors import DataError, SparingError, UsageError
 from sparing.experiment.registry import find_study
+from sparing.export.folder import open_chain
 from sparing.slim import models as slim_models
 from sparing.slim import texts as slim_texts
 from sparing.slim.inputs import answers_to
@@ -236,3 +237,20 @@ def test_answers_that_are_no_numbers_end_the_run_in_one_line(
     assert words in message
     assert "finite" in message
     assert "\n" not in message
+
+
+def test_what_is_served_reads_longer_texts_than_the_file_has(texts_run, given):
+    """A text of tomorrow may be longer than all of today's: the model's own limit holds."""
+    chain = open_chain(texts_run.folder / "model" / "serve")
+    longest = max(max(part.lengths) for part in given.splits.values())
+    limit = 48  # the toy's positions
+    assert longest + 1 < limit
+
+    def answer(tokens):
+        ids = torch.full((1, tokens), 7)
+        return chain({"input_ids": ids, "attention_mask": torch.ones_like(ids)})[0]
+
+    assert answer(longest + 1).isfinite().all()
+    assert answer(limit).isfinite().all()
+    with pytest.raises(UsageError, match="takes at most 48"):
+        answer(limit + 1)

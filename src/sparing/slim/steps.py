@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sparing.core.errors import UsageError
 from sparing.core.record import Label, Record
+from sparing.experiment.inputs.fit import token_limit
 from sparing.layers.plan import Plan
 from sparing.measure.inputs import InputTimes, speed_up, time_inputs
 from sparing.slim.engines import BothForms, Engines, Runs
@@ -96,10 +97,15 @@ class Steps:
 
     @cached_property
     def forms(self) -> BothForms:
-        """The dense model and slim's in every engine and precision; files are written once."""
-        dense, model = self.engines.dense(self.models.baseline()), self.model()
+        """The dense model and slim's in every engine and precision; files are written once.
+
+        They read inputs up to the dense model's limit, also longer ones than the task has.
+        """
+        baseline, model = self.models.baseline(), self.model()
+        dense = self.engines.dense(baseline)
         slim = self.engines.ours(model, self.plan(), "slim")
-        return BothForms(dense, slim, self.engines.thread_count, self.engines.longest)
+        longest = token_limit(baseline) if self.task.kind == "tokens" else None
+        return BothForms(dense, slim, self.engines.thread_count, longest)
 
     @cached_property
     def parts(self) -> tuple[Examples, Examples]:
