@@ -234,12 +234,15 @@ def test_a_full_disk_leaves_nothing(command, dense, tmp_path, monkeypatch):
 KILLED = """
 import os, signal, sys
 from sparing.cli import main
-from sparing.export import forms
-describe_chain = forms.describe_chain
+from sparing.export import folder
+describe_chain = folder.describe_chain
+calls = []
 def killed(*args, **options):
     describe_chain(*args, **options)
-    os.kill(os.getpid(), signal.SIGKILL)
-forms.describe_chain = killed
+    calls.append(args)
+    if len(calls) == 2:  # the first is of the export that is copied
+        os.kill(os.getpid(), signal.SIGKILL)
+folder.describe_chain = killed
 main()
 """
 

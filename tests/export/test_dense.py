@@ -14,10 +14,11 @@ from transformers import (
 )
 
 from sparing.core.errors import Unsupported
-from sparing.export.dense import compiled_segment, dense_chains, dense_segment
+from sparing.export.dense import compiled_segment, dense_segment
 from sparing.export.engine import Chain
+from sparing.export.forms import Forms
 from sparing.export.int8 import Int8Settings, logit_shift
-from tests.export.segments import TOKENS, VOCABULARY, Answers, images, text_segments, texts
+from tests.export.segments import TOKENS, VOCABULARY, images, text_segments, texts
 
 SIZES = {
     "hidden_size": 32,
@@ -38,34 +39,6 @@ def vit():
     torch.manual_seed(0)
     config = ViTConfig(image_size=16, patch_size=4, num_channels=1, **SIZES)
     return ViTForImageClassification(config).eval()
-
-
-def test_every_engine_answers_the_same(tmp_path):
-    torch.manual_seed(0)
-    model = Answers(1).eval()
-    chains = dense_chains(
-        model,
-        texts(1, 8),
-        tmp_path / "deep" / "er",
-        int8=[Int8Settings()],
-        compiled=False,
-        longest=TOKENS,
-    )
-    assert list(chains) == [
-        "eager",
-        "onnxruntime",
-        "torch.ao INT8",
-        f"onnxruntime INT8, {Int8Settings()}",
-    ]
-    inputs = texts()
-    plain = model(**inputs)
-    for name, chain in chains.items():
-        logits, left = chain(inputs)
-        assert logit_shift(plain, logits).relative < (0.1 if "INT8" in name else 1e-5), name
-        assert not left.any()
-        assert (chain.thread_count, chain.longest) == (1, TOKENS)
-    path = tmp_path / "deep" / "er" / "dense.onnx"
-    assert not list(path.parent.glob("*.new"))
 
 
 def test_a_compiled_segment_is_compiled_for_many_and_for_one_before_it_is_given(monkeypatch):
@@ -119,10 +92,13 @@ def test_transformers_models_in_every_engine(tmp_path, build, inputs):
     """Compiling one needs a C++ compiler and a minute."""
     model = build()
     candidates = [Int8Settings("blocks"), Int8Settings("tensor")]
-    chains = dense_chains(dense_segment(model), inputs(2), tmp_path, int8=candidates)
-    assert len(chains) == 6
+    segments = [dense_segment(model).eval()]
+    options = {"int8": candidates, "compiled": True, "eager_int8": True}
+    forms = Forms(segments, inputs(2), tmp_path, calibration=[inputs(1)] * 4, **options)
+    assert {form.settings for form in forms} >= {"torch.ao", "torch.compile", *map(str, candidates)}
     with torch.no_grad():
         plain = model(**inputs(7)).logits
-    for name, chain in chains.items():
-        shift = logit_shift(plain, chain(inputs(7))[0])
-        assert shift.relative < (0.2 if "INT8" in name else 1e-4), name
+    for form in forms:
+        shift = logit_shift(plain, forms[form](inputs(7))[0])
+        allowed = {"float32": 1e-4, "bfloat16": 0.1, "int8": 0.2}[form.precision]
+        assert shift.relative < allowed, str(form)

@@ -1,10 +1,9 @@
-"""The dense model in every engine, each as a chain of one segment: a fast model's baselines."""
+"""The dense model as the one segment of a chain, as it is or compiled."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,8 +12,6 @@ from torch import Tensor, nn
 
 from sparing.core.errors import Unsupported
 from sparing.export.engine import Chain
-from sparing.export.int8 import Int8Settings, quantise, quantise_module
-from sparing.export.onnx import export_onnx
 
 
 class TextEncoder(nn.Module):
@@ -87,34 +84,3 @@ def compiled_segment(segment: nn.Module, example_inputs: Mapping[str, Tensor]) -
             reason = str(error).strip().partition("\n")[0] or repr(error)
             raise Unsupported(f"torch.compile does not work here: {reason}") from error
     return compiled
-
-
-def dense_chains(
-    segment: nn.Module,
-    example_inputs: Mapping[str, Tensor],
-    folder: Path,
-    *,
-    int8: Sequence[Int8Settings] = (),
-    compiled: bool = True,
-    eager_int8: bool = True,
-    thread_count: int = 1,
-    longest: int | None = None,
-) -> dict[str, Chain]:
-    """The same dense segment in every engine, by name: "eager", "onnxruntime" and requested ones.
-
-    ``compiled`` adds "torch.compile" (see ``compiled_segment``), ``eager_int8`` "torch.ao INT8",
-    and each of ``int8`` an "onnxruntime INT8, ..." with its settings. Exported files go to
-    ``folder``. Raises the errors of ``export_onnx`` and ``quantise``.
-    """
-    options: dict[str, Any] = {"thread_count": thread_count, "longest": longest}
-    exported = export_onnx(segment, example_inputs, folder / "dense.onnx")
-    chains = {"eager": Chain([segment], **options)}
-    if compiled:
-        chains["torch.compile"] = Chain([compiled_segment(segment, example_inputs)], **options)
-    chains["onnxruntime"] = Chain([exported], **options)
-    if eager_int8:
-        chains["torch.ao INT8"] = Chain([quantise_module(segment)], **options)
-    for number, settings in enumerate(int8):
-        paths = quantise([exported], folder / f"int8-{number}", settings)
-        chains[f"onnxruntime INT8, {settings}"] = Chain(paths, **options)
-    return chains

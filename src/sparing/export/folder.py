@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from sparing.core.reading import read_object
 from sparing.core.writing import write_atomically
 from sparing.export.engine import Chain, back_end_of
 from sparing.export.onnx import TOLERANCE, export_onnx
-from sparing.export.openvino import FloatPrecision, Precision
+from sparing.export.openvino import FloatPrecision, Precision, float_precision
 
 VERSION = 1
 DESCRIPTION = "chain.json"
@@ -81,6 +82,36 @@ def describe_chain(
         "longest": longest,
     }
     write_atomically(folder / DESCRIPTION, json.dumps(content, indent=2) + "\n")
+
+
+def copy_chain(
+    segments: Sequence[Path],
+    folder: Path,
+    *,
+    threshold: float = 1.0,
+    longest: int | None = None,
+    precision: Precision = "float32",
+) -> list[Path]:
+    """Copy exported segments, with their weights, into ``folder`` as one chain.
+
+    They are named by their position, so they may come from several folders. Everything but INT8
+    products of OpenVINO has the precision that it has on this processor.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"segment-{number}{path.suffix}" for number, path in enumerate(segments)]
+    for source, target in zip(segments, paths, strict=True):
+        for file in source.parent.glob(f"{source.stem}.*"):
+            shutil.copyfile(file, folder / file.name.replace(source.stem, target.stem, 1))
+    static = (back_end_of(paths[0]), precision) == ("openvino", "int8")
+    describe_chain(
+        folder,
+        paths,
+        threshold=threshold,
+        longest=longest,
+        precision=precision,
+        rest=float_precision("int8", None) if static else None,
+    )
+    return paths
 
 
 def open_chain(folder: Path, *, thread_count: int = 1) -> Chain:

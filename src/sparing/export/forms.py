@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,13 +16,12 @@ from sparing.core.processor import multiplies_bfloat16
 from sparing.export._extra import install, missing_packages
 from sparing.export.dense import compiled_segment
 from sparing.export.engine import BackEnd, Chain
-from sparing.export.folder import describe_chain, export_chain
+from sparing.export.folder import copy_chain, export_chain
 from sparing.export.int8 import Int8Settings, quantise, quantise_module
 from sparing.export.openvino import (
     Precision,
     convert,
     emulated,
-    float_precision,
     has_bfloat16,
 )
 from sparing.export.static_int8 import quantise_static
@@ -139,21 +137,8 @@ class Forms(Mapping[Form, Chain]):
         sources = [path for path in self.parts(form) if isinstance(path, Path)]
         if not sources:
             raise Unsupported(f"{form} has no files: save the model itself")
-        folder.mkdir(parents=True, exist_ok=True)
-        for source in sources:
-            for file in source.parent.glob(f"{source.stem}.*"):
-                shutil.copyfile(file, folder / file.name)
-        paths = [folder / source.name for source in sources]
-        static = (form.engine, form.precision) == ("openvino", "int8")
-        describe_chain(
-            folder,
-            paths,
-            threshold=self._threshold,
-            longest=self._longest,
-            precision=form.precision,
-            rest=float_precision("int8", None) if static else None,
-        )
-        return paths
+        options: dict[str, Any] = {"threshold": self._threshold, "longest": self._longest}
+        return copy_chain(sources, folder, precision=form.precision, **options)
 
     def _eager(self, compiled: bool, int8: bool) -> dict[Form, Build]:
         segments = self._segments

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,9 +14,8 @@ from torch import Tensor
 from sparing.core.errors import UsageError
 from sparing.export.dense import dense_segment
 from sparing.export.engine import Chain
-from sparing.export.folder import describe_chain
+from sparing.export.folder import copy_chain
 from sparing.export.forms import Form, Forms
-from sparing.export.openvino import float_precision
 from sparing.export.static_int8 import MOST_INPUTS
 from sparing.layers.plan import Plan
 from sparing.slim.evidence.candidates import DENSE, Candidate, key_of
@@ -161,29 +159,9 @@ class BothForms:
         if candidate.engine == "eager":
             return []
         parts = self.parts(candidate.key, cascade=candidate.cascade)
-        folder.mkdir(parents=True, exist_ok=True)
-        copies = []
-        for number, path in enumerate(parts):
-            for file in (path, path.with_suffix(".bin"), Path(f"{path}.data")):
-                if file.is_file():
-                    name = file.name.replace(path.stem, f"segment-{number}", 1)
-                    shutil.copyfile(file, folder / name)
-            copies.append(folder / f"segment-{number}{path.suffix}")
         precision: Any = candidate.precision
-        rest = (
-            float_precision("int8", None)
-            if (candidate.engine == "openvino" and precision == "int8")
-            else None
-        )
-        describe_chain(
-            folder,
-            copies,
-            threshold=candidate.threshold,
-            longest=self.longest,
-            precision=precision,
-            rest=rest,
-        )
-        return copies
+        options: dict[str, Any] = {"threshold": candidate.threshold, "longest": self.longest}
+        return copy_chain(parts, folder, precision=precision, **options)
 
     def run(self, candidate: Candidate, chain: Chain | None = None) -> Run:
         """A candidate's answers; ``chain`` may be shared by candidates of one key."""
