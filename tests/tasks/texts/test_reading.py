@@ -8,6 +8,8 @@ import os
 import pickle
 from pathlib import Path
 
+import datasets
+import pandas
 import pytest
 
 from sparing.core.errors import DataError, UsageError
@@ -48,7 +50,6 @@ def test_files_give_their_texts_and_labels(tmp_path, name, content, labels):
 
 
 def test_a_parquet_file_and_a_data_set(tmp_path):
-    datasets = pytest.importorskip("datasets")
     rows = datasets.Dataset.from_dict({"text": [row[0] for row in TWO], "label": [1.0, 0.0]})
     rows.to_parquet(tmp_path / "a.parquet")
     datasets.DatasetDict({"train": rows, "test": rows.select([0])}).save_to_disk(tmp_path / "saved")
@@ -62,7 +63,6 @@ def test_a_parquet_file_and_a_data_set(tmp_path):
 
 
 def test_objects_give_their_texts():
-    pandas = pytest.importorskip("pandas")
     plain = [row[0] for row in TWO]
     assert read_texts(plain).rows == TWO
     assert read_texts(tuple(plain)).rows == TWO

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from sparing.core.errors import DataError, UsageError, require_choice
 from sparing.tasks._splits import hashed_order
@@ -152,7 +153,7 @@ def _noted(texts: Texts, parts: Parts, hold_out: str, always: int) -> Parts:
     """The parts with their notes, which are logged too."""
     sizes = ", ".join(f"{name} {len(part):,}" for name, part in parts)
     how = "the newest rows are calibrate and test" if hold_out == "last" else "sampled by the seed"
-    notes = [f"parts of {texts.source}: {sizes} rows ({how})"]
+    notes = [f"parts of {Path(texts.source).name}: {sizes} rows ({how})"]
     left = len(texts) - sum(len(part) for _, part in parts)
     if left:
         notes.append(
