@@ -10,8 +10,9 @@ also by several processes. Data comes from SPARING_DATA; ``cr`` and ``mpqa`` (Hu
 Wiebe et al., 2005) have no published split. Three fifths of their texts, each once, are for
 training, a fifth for choosing, a fifth for testing, in every run the same. Texts without labels are
 sampled from a file, the smaller samples from the larger ones; their model is a fine-tuned
-classifier. On one thread expect an hour or two for each run of sst2 or mrpc, less for cr and mpqa,
-some hours for imdb. It ends with the tables of ``slim_pool.py``.
+classifier. With ``--until fixed-width`` only the trainings are done, which may run side by side; a
+call without it measures all forms afterwards, and wants an idle machine. On one thread expect an
+hour or two for each run. It ends with the tables of ``slim_pool.py``.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ TASKS: dict[str, dict[str, Any]] = {
         "fixed_width_epochs": 5,
     },
     "imdb": {
-        "task_options": {"max_tokens": 512, "examples": 6000, "held_out": 4000},
+        "task_options": {"max_tokens": 256, "examples": 6000, "held_out": 4000},
         "dense_epochs": 2,
         "epochs": 2,
         "fixed_width_epochs": 2,
@@ -140,14 +141,22 @@ def run_one(name: str, seed: int, given: argparse.Namespace, bar: Progress) -> N
         bar.update(line, completed=share, description=f"{run_dir.name}: {text}")
 
     try:
-        options = options_of(name, seed, given)
-        result = find_study("slim").run(options, run_dir, on_progress=show)
+        study, options = find_study("slim"), options_of(name, seed, given)
+        done = {cell.key: cell.done for cell in study.plan(options, run_dir).cells}
+        steps = list(done)
+        last = given.until or steps[-1]
+        if last not in steps:
+            raise SystemExit(f"no step is called {last!r}; there are: {', '.join(steps)}")
+        for step in steps[: steps.index(last) + 1]:
+            if done[step] and step != last:
+                continue
+            result = study.run(options, run_dir, on_progress=show, cells=step)
+            if result.failures:
+                raise SystemExit(f"{run_dir}: the step {step} failed: {result.failures[0].error}")
     except SparingError as error:
         raise SystemExit(f"{run_dir}: {error}") from error
-    write_report(run_dir)
-    if result.failures:
-        first = result.failures[0]
-        raise SystemExit(f"{run_dir}: the step {first.cell} failed: {first.error}")
+    if last == steps[-1]:
+        write_report(run_dir)
 
 
 def names_of(given: argparse.Namespace) -> list[str]:
@@ -171,6 +180,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", default="0,1,2", help="separated by commas")
     parser.add_argument("--speed", type=float, default=2.0, help="the speed to aim for")
     parser.add_argument("--set", action="append", default=[], help="NAME=VALUE, as of slim")
+    parser.add_argument("--until", default="", help="the last step to do, such as fixed-width")
     parser.add_argument("--output-dir", type=Path, default=Path("runs/slim-tasks"))
     return parser.parse_args()
 
