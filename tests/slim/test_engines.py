@@ -10,6 +10,7 @@ import torch
 from transformers import BertForSequenceClassification, BertTokenizerFast
 
 from sparing.core.errors import UsageError
+from sparing.export import segment
 from sparing.export.dense import dense_segment
 from sparing.export.engine import Chain
 from sparing.export.folder import open_chain
@@ -119,6 +120,34 @@ def test_a_cascade_is_slim_and_then_dense(both, models, task, threshold, engine)
         assert torch.equal(numbers, ends)
         torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-3)
     assert set(ends.tolist()) == {0, 1, 2}
+
+
+def test_forms_that_are_open_at_once_open_each_file_once(both, task, threshold, monkeypatch):
+    for key in both.keys:  # writing them opens some
+        both.parts(key, cascade=key.cascades)
+    files = []
+
+    def counted(opening):
+        def opened(path, threads, *rest):
+            files.append((path, *rest))
+            return opening(path, threads, *rest)
+
+        return opened
+
+    for name in ("open_session", "open_compiled"):
+        monkeypatch.setattr(segment, name, counted(getattr(segment, name)))
+    candidates = [
+        replace(key, threshold=above, cascade=cascade)
+        for key in both.keys
+        for cascade in {False, key.cascades}
+        for above in (threshold, 1.0)
+    ]
+    runs = both.runs(candidates)
+    assert len(files) == len(set(files)) > 4
+    monkeypatch.undo()
+    batch = batch_of(task, range(8))
+    for one in candidates:
+        assert torch.equal(runs[str(one)](batch), both.run(one)(batch)), one
 
 
 @pytest.mark.parametrize("engine", ENGINES)

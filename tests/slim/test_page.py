@@ -158,6 +158,16 @@ def test_every_tested_form_is_a_row_with_its_numbers():
     assert rows["slim, ONNX Runtime INT8, exits above 0.9, then dense"].note == "served"
 
 
+def test_the_tokenizer_is_named_beside_the_times_without_it():
+    for text in both():
+        assert "No time here has the tokenizer in it. It takes 0.160 ms for one text" in text
+        assert "From text to answer, with the tokenizer on both sides" in text
+    run = run_of()
+    others = [record for record in run.records if record.name != "tokenizer_ms"]
+    page = build(dataclasses.replace(run, records=others))
+    assert "tokenizer in it" not in page.markdown
+
+
 def test_within_a_precision_both_forms_are_named():
     block = engines_block(run_of())
     assert block.rows[0] == (

@@ -7,13 +7,17 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from sparing.measure.inputs import InputTimes
 from sparing.slim.evidence import verify
 from sparing.slim.evidence.candidates import Candidate, Timed
+from sparing.slim.inputs import inputs_of
 from sparing.slim.search.divergence import divergence
 from sparing.slim.state import State, read_state, served
+from sparing.slim.steps import TOKENIZER
+from sparing.slim.study import steps_of, task_of
 from tests.slim.conftest import TINY, of_name
 
 DENSE = Candidate("dense", "eager", "float32")
@@ -65,6 +69,32 @@ def test_all_dense_forms_and_the_frontier_are_tested_once(texts_run):
     assert served(state, 0.05) in tested
     assert verify.best_dense(SimpleNamespace(state=state, epsilon=0.05)) in tested
     assert len(of_name(texts_run, "agreement")) == len(tested)
+
+
+def test_the_tokenizer_counts_on_both_sides():
+    taken = {str(OURS): times(1), str(SAFE): times(3), TOKENIZER: times(0.5)}
+    labels = {"form": str(OURS), "against": str(SAFE), "batch": 1}
+    records = verify._with_tokenizer(taken, labels)
+    *alone, speed = records
+    assert [(r.name, r.value) for r in alone] == [("tokenizer_ms", 0.5)] * 3
+    assert (speed.name, speed.value) == ("text_speed_up", pytest.approx(3.5 / 1.5))
+    del taken[TOKENIZER]
+    assert verify._with_tokenizer(taken, labels) == []
+
+
+def test_texts_are_tokenized_again_as_they_were(texts_run, texts_options):
+    steps = steps_of(texts_options, task_of(texts_options)[0], texts_run.folder)
+    batches = inputs_of(steps.task, steps.timed, 4)
+    (again,) = steps._tokenizer(batches, steps.timed).values()
+    for _, inputs in batches:
+        made = again(inputs)
+        assert torch.equal(made["input_ids"], inputs["input_ids"])
+    for batch in (1, 4):
+        assert of_name(texts_run, "text_speed_up", batch=batch)
+
+
+def test_images_have_no_tokenizer(images_run):
+    assert not of_name(images_run, "tokenizer_ms")
 
 
 @pytest.mark.parametrize(("changed", "expected"), [(0.01, 2), (0.06, 1)])

@@ -51,7 +51,8 @@ class Chain:
     ``segments`` are modules or files. Modules run in inference mode on their own device (back end
     "eager"). Files run on the CPU: those of ``export_onnx`` (back end "onnxruntime"), or ``.xml``
     files of ``export.openvino.convert`` (back end "openvino"). ``thread_count`` threads compute.
-    ``longest`` is the most tokens that the model takes.
+    ``longest`` is the most tokens that the model takes. Chains with the same ``shared`` dictionary
+    open a file once.
 
     ``precision`` is that of products with weights. OpenVINO computes float32 files in "float32" or
     "bfloat16"; "int8" is for files of ``export.static_int8``, with everything else in ``rest``
@@ -72,6 +73,7 @@ class Chain:
         longest: int | None = None,
         precision: Precision = "float32",
         rest: FloatPrecision | None = None,
+        shared: dict[Any, Segment] | None = None,
     ) -> None:
         if not segments:
             raise UsageError("a chain needs at least one segment")
@@ -83,7 +85,8 @@ class Chain:
         self.back_end: BackEnd = kinds.pop()
         self.thread_count, self.longest = thread_count, longest
         self.precision, self.rest = precision, self._rest(precision, rest)
-        self._segments = [self._opened(segment) for segment in segments]
+        shared = {} if shared is None else shared
+        self._segments = [self._opened(segment, shared) for segment in segments]
         self._require_precision()
         pairs = zip(self._segments, self._segments[1:], strict=False)
         if any("hidden" in later.takes and not before.gives_hidden for before, later in pairs):
@@ -103,12 +106,17 @@ class Chain:
             )
         return None
 
-    def _opened(self, segment: nn.Module | Path) -> Segment:
+    def _opened(self, segment: nn.Module | Path, shared: dict[Any, Segment]) -> Segment:
         if isinstance(segment, nn.Module):
             return ModuleSegment(segment)
-        if self.rest is None:
-            return OnnxSegment(segment, self.thread_count)
-        return OpenVinoSegment(segment, self.thread_count, self.rest)
+        key = (segment, self.thread_count, self.rest)
+        if key not in shared:
+            shared[key] = (
+                OnnxSegment(segment, self.thread_count)
+                if self.rest is None
+                else OpenVinoSegment(segment, self.thread_count, self.rest)
+            )
+        return shared[key]
 
     def _require_precision(self) -> None:
         """Raise ``UsageError`` unless OpenVINO's files hold the precision that was given.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from sparing.export.dense import dense_segment
 from sparing.export.engine import Chain
 from sparing.export.folder import copy_chain
 from sparing.export.forms import Form, Forms
+from sparing.export.segment import Segment
 from sparing.export.static_int8 import MOST_INPUTS
 from sparing.layers.plan import Plan
 from sparing.slim.evidence.candidates import DENSE, Candidate, key_of
@@ -144,14 +145,17 @@ class BothForms:
             parts += self.dense.parts(self.dense.find(key.engine, precision))
         return parts
 
-    def chain(self, key: Candidate, *, cascade: bool = False) -> Chain:
-        """A form in its engine, opened anew."""
+    def chain(
+        self, key: Candidate, *, cascade: bool = False, shared: dict[Any, Segment] | None = None
+    ) -> Chain:
+        """A form in its engine; files that are not open in ``shared`` are opened."""
         precision: Any = key.precision
         return Chain(
             self.parts(key, cascade=cascade),
             thread_count=self.thread_count,
             longest=self.longest,
             precision=precision,
+            shared=shared,
         )
 
     def write(self, candidate: Candidate, folder: Path) -> list[Path]:
@@ -173,6 +177,15 @@ class BothForms:
             return logits
 
         return run
+
+    def runs(self, candidates: Sequence[Candidate]) -> Runs:
+        """The answers of several candidates by name, all open at once, each file opened once."""
+        shared: dict[Any, Segment] = {}
+        chains = {
+            (key, cascade): self.chain(key, cascade=cascade, shared=shared)
+            for key, cascade in dict.fromkeys((one.key, one.cascade) for one in candidates)
+        }
+        return {str(one): self.run(one, chains[one.key, one.cascade]) for one in candidates}
 
 
 def float32_runs(forms: Forms, name: str) -> Runs:

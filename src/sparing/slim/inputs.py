@@ -1,7 +1,8 @@
-"""Examples as batches of a model's inputs, and a model's answers to them."""
+"""Examples as batches of a model's inputs and as texts, and a model's answers to them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -38,3 +39,31 @@ def inputs_of(task: Task, examples: Examples, batch: int) -> list[tuple[list[int
 
 def _parts(indices: list[int], size: int) -> list[list[int]]:
     return [indices[start : start + size] for start in range(0, len(indices), size)]
+
+
+def texts_of(task: Task, examples: Examples, row: int) -> tuple[str, ...]:
+    """The input as text, without the marks of the tokenizer; a pair is two texts."""
+    if examples.input_name != "input_ids":
+        return ()
+    ids = examples.inputs[row]
+    if task.tokenizer is None:
+        return (" ".join(task.texts(ids.tolist())),)
+    parts = [ids]
+    if examples.token_types is not None:
+        second = examples.token_types[row] == 1
+        parts = [ids[~second], ids[second]] if bool(second.any()) else parts
+    decode = task.tokenizer.decode
+    return tuple(str(decode(part.tolist(), skip_special_tokens=True)) for part in parts)
+
+
+def tokenizer_call(task: Task) -> Callable[[Sequence[tuple[str, ...]]], Any] | None:
+    """What makes a batch of texts, or pairs of them, into a model's inputs; None without one."""
+    if task.tokenizer is None or task.kind != "tokens":
+        return None
+    options = {"padding": True, "truncation": True, "max_length": task.tokens}
+    tokenize: Any = task.tokenizer
+
+    def call(rows: Sequence[tuple[str, ...]]) -> Any:
+        return tokenize(*map(list, zip(*rows, strict=True)), **options, return_tensors="pt")
+
+    return call

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,7 @@ from sparing.slim.evidence.candidates import DENSE as DENSE
 from sparing.slim.evidence.candidates import OURS as OURS
 from sparing.slim.evidence.candidates import Candidate
 from sparing.slim.evidence.certified import EPSILONS
-from sparing.slim.inputs import answers_to, inputs_of
+from sparing.slim.inputs import answers_to, inputs_of, texts_of, tokenizer_call
 from sparing.slim.models import Models, held_out_parts
 from sparing.slim.options import Options
 from sparing.slim.search.exits import dense_flops
@@ -32,7 +32,7 @@ from sparing.tasks import Examples, Task
 from sparing.tasks.shared.scores import metric
 from sparing.transfer.adaptive import AdaptiveClassifier, adapt
 
-STATIC = "static"
+STATIC, TOKENIZER = "static", "tokenizer"
 SOME = 0.5
 BLOCK = 8
 
@@ -148,13 +148,30 @@ class Steps:
     def time(
         self, runs: Runs, examples: Examples, batch: int, rounds: int
     ) -> tuple[dict[str, InputTimes[Tensor]], dict[str, Tensor]]:
-        """Times of every run on the examples, and its answers in the examples' order."""
+        """Times of every run on the examples, and its answers in the examples' order.
+
+        ``TOKENIZER`` is timed among them on the same texts, where the task has one.
+        """
         batches = inputs_of(self.task, examples, batch)
         random.Random(0).shuffle(batches)
         inputs = [inputs for _, inputs in batches]
+        calls: dict[str, Callable[[Any], Any]] = {**runs, **self._tokenizer(batches, examples)}
         threads = self.engines.thread_count
-        times = time_inputs(runs, inputs, rounds=rounds, threads=threads, block=BLOCK)
-        return times, {name: _in_order(batches, taken, examples) for name, taken in times.items()}
+        times = time_inputs(calls, inputs, rounds=rounds, threads=threads, block=BLOCK)
+        return times, {name: _in_order(batches, times[name], examples) for name in runs}
+
+    def _tokenizer(
+        self, batches: Sequence[tuple[list[int], Any]], examples: Examples
+    ) -> dict[str, Callable[[Any], Any]]:
+        """The tokenizer as a call that takes a batch's inputs and makes them from its texts."""
+        tokenize = tokenizer_call(self.task)
+        if tokenize is None:
+            return {}
+        texts = {
+            id(inputs): [texts_of(self.task, examples, index) for index in indices]
+            for indices, inputs in batches
+        }
+        return {TOKENIZER: lambda inputs: tokenize(texts[id(inputs)])}
 
 
 def logits_one_by_one(steps: Steps, run: Any, examples: Examples) -> Tensor:
@@ -190,19 +207,24 @@ def records_of(
 
     ``name`` is the metric; without ``reference`` the form is the baseline itself.
     """
-    count = taken.times_ms.shape[1]
-    values = {"mean": float(taken.typical_ms.mean())}
-    values |= {f"p{share:g}": taken.percentile_ms(share) for share in (50.0, 99.0)}
-    records = [
-        Record("latency_ms", value, "ms", "measured", {**labels, "of": of}, count=count)
-        for of, value in values.items()
-    ]
+    records = time_records("latency_ms", taken, labels)
     if reference is not None:
         records.append(speed_record("speed_up", taken, reference, labels))
     scored: dict[str, Label] = {**labels, "metric": name, "split": "test"}
     score = metric(name).score(logits[0], truth)
     records.append(Record("score", score, "score", "measured", scored, count=len(truth)))
     return [*records, gap_record("score_difference", name, logits, truth, scored)]
+
+
+def time_records(name: str, taken: InputTimes[Any], labels: dict[str, Label]) -> list[Record]:
+    """The mean and two percentiles of a call's times over the inputs."""
+    values = {"mean": float(taken.typical_ms.mean())}
+    values |= {f"p{share:g}": taken.percentile_ms(share) for share in (50.0, 99.0)}
+    count = taken.times_ms.shape[1]
+    return [
+        Record(name, value, "ms", "measured", {**labels, "of": of}, count=count)
+        for of, value in values.items()
+    ]
 
 
 def speed_record(

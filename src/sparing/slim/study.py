@@ -74,7 +74,7 @@ def _begun(options: Options, folder: Path, data: Path | None) -> tuple[dict[str,
     refuse_model_folder(options.model, folder)
     require_openable_model(options.model)
     refuse_others(options.model)
-    task, resolved = _task_of(options, data)
+    task, resolved = task_of(options, data)
     task = with_fewer(task, options.train_tokens)
     _require_held_out(task, options)
     identity = {**asdict(options), "task_options": resolved}
@@ -85,7 +85,7 @@ def _begun(options: Options, folder: Path, data: Path | None) -> tuple[dict[str,
     return config, steps
 
 
-def _task_of(options: Options, data: Path | None) -> tuple[Task, Mapping[str, Any]]:
+def task_of(options: Options, data: Path | None = None) -> tuple[Task, Mapping[str, Any]]:
     """The task, or your texts as one, and the options that it was read with."""
     if options.texts:
         task = texts_task(

@@ -138,9 +138,7 @@ def _one_by_one(steps: Steps, examples: Examples) -> list[tuple[list[int], dict[
 
 def _speeds(steps: Steps, both: BothForms, listed: Sequence[Candidate]) -> dict[Candidate, float]:
     """Each candidate's speed over the fastest dense form in float32."""
-    chains = {(one.key, one.cascade): None for one in listed}
-    opened = {pair: both.chain(pair[0], cascade=pair[1]) for pair in chains}
-    runs = {str(one): both.run(one, opened[one.key, one.cascade]) for one in listed}
+    runs = both.runs(listed)
     inputs = sample(steps, steps.parts[0], SAMPLE)
     threads = steps.engines.thread_count
     times = time_inputs(runs, inputs, rounds=ROUNDS, threads=threads, block=BLOCK)

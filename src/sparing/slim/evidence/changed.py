@@ -14,6 +14,7 @@ from sparing.core.reading import parse_json
 from sparing.core.record import is_finite
 from sparing.core.writing import write_atomically
 from sparing.experiment.owned import CHANGED
+from sparing.slim.inputs import texts_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,7 +47,7 @@ def changed_of(task: Task, examples: Examples, served: Tensor, dense: Tensor) ->
     changed = [
         Changed(
             row,
-            _texts(task, examples, row),
+            texts_of(task, examples, row),
             str(task.labels[int(expected[row])]),
             str(task.labels[int(answers[row])]),
             float(before[row]),
@@ -89,18 +90,3 @@ def _changed(line: Mapping[str, Any]) -> Changed:
     if not (right and type(one.index) is int and all(map(is_finite, sure))):
         raise ValueError("its fields are of other types")
     return one
-
-
-def _texts(task: Task, examples: Examples, row: int) -> tuple[str, ...]:
-    """The input as text, without the marks of the tokenizer; a pair is two texts."""
-    if examples.input_name != "input_ids":
-        return ()
-    ids = examples.inputs[row]
-    if task.tokenizer is None:
-        return (" ".join(task.texts(ids.tolist())),)
-    parts = [ids]
-    if examples.token_types is not None:
-        second = examples.token_types[row] == 1
-        parts = [ids[~second], ids[second]] if bool(second.any()) else parts
-    decode = task.tokenizer.decode
-    return tuple(str(decode(part.tolist(), skip_special_tokens=True)) for part in parts)

@@ -19,11 +19,13 @@ from sparing.slim.search.exits import decide, outcomes
 from sparing.slim.state import is_reference
 from sparing.slim.steps import (
     STATIC,
+    TOKENIZER,
     Steps,
     gap_record,
     logits_one_by_one,
     records_of,
     speed_record,
+    time_records,
 )
 from sparing.tasks.shared.scores import metric
 from sparing.train import evaluate
@@ -74,8 +76,7 @@ def verify_forms(steps: Steps, batch: int) -> list[Record]:
     """Time and score of all tested forms on the same test inputs, from the same calls."""
     both, examples = steps.forms, steps.timed
     listed = tested(steps, both)
-    opened = {(one.key, one.cascade): both.chain(one.key, cascade=one.cascade) for one in listed}
-    runs = {str(one): both.run(one, opened[one.key, one.cascade]) for one in listed}
+    runs = both.runs(listed)
     static = steps.static()
     alone = []
     if static is not None:
@@ -139,7 +140,23 @@ def _beside_dense(
         records.append(speed_record("class_speed_up", times[best], times[dense], labels))
     served, dense = str(steps.served()), fastest(times, list(map(str, _safe_dense(steps, listed))))
     labels = {"form": served, "against": dense, "batch": batch}
-    return [*records, speed_record("served_speed_up", times[served], times[dense], labels)]
+    records.append(speed_record("served_speed_up", times[served], times[dense], labels))
+    return records + _with_tokenizer(times, labels)
+
+
+def _with_tokenizer(times: Mapping[str, InputTimes[Any]], labels: dict[str, Label]) -> list[Record]:
+    """The tokenizer's time, and the served form's speed where both sides tokenize too."""
+    if TOKENIZER not in times:
+        return []
+    taken = times[TOKENIZER]
+    served, dense = (
+        InputTimes[Any](times[str(labels[name])].times_ms + taken.times_ms, [], taken.load)
+        for name in ("form", "against")
+    )
+    return [
+        *time_records("tokenizer_ms", taken, {"batch": labels["batch"]}),
+        speed_record("text_speed_up", served, dense, labels),
+    ]
 
 
 def _safe_dense(steps: Steps, listed: Sequence[Candidate]) -> list[Candidate]:

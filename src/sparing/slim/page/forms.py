@@ -14,7 +14,7 @@ from sparing.report.table import Column as TableColumn
 from sparing.report.table import table
 from sparing.slim.evidence.candidates import Candidate
 from sparing.slim.page import lookups, prose
-from sparing.slim.page.verdict import names
+from sparing.slim.page.verdict import names, than
 from sparing.slim.page.wording import (
     NOT_DECIDED,
     divergence_text,
@@ -76,10 +76,24 @@ def forms_section(run: Run) -> Section:
     ]
     threads = run.config.get("threads")
     pinned = f", {wording.count_of(threads, 'thread')}" if isinstance(threads, int) else ""
-    words = prose("forms", threads=pinned, counts=_counts(run))
+    words = " ".join([prose("forms", threads=pinned, counts=_counts(run)), *_tokenizer(run)])
     return Section(
         "forms", "Every tested form", (Text(words), Comparison(heads, rows, head="Form"))
     )
+
+
+def _tokenizer(run: Run) -> list[str]:
+    """What the tokenizer takes beside, and the served form's speed with it."""
+    batch = lookups.batches(run)[0]
+    taken = run.table.value("tokenizer_ms", batch=batch, of="mean")
+    if taken is None:
+        return []
+    what = "one text" if batch == 1 else wording.count_of(batch, "text")
+    words = [prose("tokenizer", time=wording.latency(taken), what=what)]
+    speed = run.table.find("text_speed_up", batch=batch)
+    if speed is None or speed.labels["form"] == speed.labels["against"]:
+        return words
+    return [*words, prose("with-tokenizer", speed=than(run, speed), batch=batch)]
 
 
 def _columns(run: Run) -> list[tuple[Column, Callable[[Candidate], Cell]]]:

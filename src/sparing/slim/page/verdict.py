@@ -47,10 +47,10 @@ def _speed(run: Run, promise: Promise) -> str:
         return f"{served}{prose('busy')}"
     if record.labels.get("form") == record.labels.get("against"):
         exact = lookups.speed_up(run, promise.form, batch)
-        words = _than(run, exact) if exact else ""
+        words = than(run, exact) if exact else ""
         return prose("speed-dense" if exact else "speed-best", batch=batch, speed=words)
     against = names(run).get(str(record.labels.get("against")), record.labels.get("against"))
-    return served + prose("speed", batch=batch, speed=_than(run, record), against=against)
+    return served + prose("speed", batch=batch, speed=than(run, record), against=against)
 
 
 def _uncertified(run: Run, promise: Promise) -> str:
@@ -65,7 +65,7 @@ def _uncertified(run: Run, promise: Promise) -> str:
     return prose("uncertified", form=form, speed=speed, batch=batch)
 
 
-def _than(run: Run, record: Record) -> str:
+def than(run: Run, record: Record) -> str:
     """A speed-up as the words before "the other form"."""
     words = record_speed(run, record)
     if words == wording.SAME:
