@@ -2,6 +2,7 @@
 
     python benchmarks/slim_tasks.py --model PATH --tasks sst2,mrpc,imdb --seeds 0,1,2
     python benchmarks/slim_tasks.py --model CLASSIFIER --texts FILE --sizes 500,2000,8000,20000
+    python benchmarks/slim_tasks.py --model CLASSIFIER --texts sst2 --sizes 8000
 
 Each (task, seed) is a run of ``sparing slim`` in its own folder, as is each (number of texts,
 seed). Forms are chosen on the dev set where there is one, and accuracy is measured on the whole
@@ -10,7 +11,8 @@ also by several processes. Data comes from SPARING_DATA; ``cr`` and ``mpqa`` (Hu
 Wiebe et al., 2005) have no published split. Three fifths of their texts, each once, are for
 training, a fifth for choosing, a fifth for testing, in every run the same. Texts without labels are
 sampled from a file, the smaller samples from the larger ones; their model is a fine-tuned
-classifier. With ``--until fixed-width`` only the trainings are done, which may run side by side; a
+classifier. A task's name instead of a file stands for its training texts that its runs leave out.
+With ``--until fixed-width`` only the trainings are done, which may run side by side; a
 call without it measures all forms afterwards, and wants an idle machine. On one thread expect an
 hour or two for each run. It ends with the tables of ``slim_pool.py``.
 """
@@ -30,10 +32,12 @@ from rich.progress import Progress
 import slim_pool
 from sparing.cli._settings import apply
 from sparing.core.errors import SparingError
+from sparing.experiment.inputs.task import load_for
 from sparing.experiment.registry import find_study
 from sparing.experiment.run import write_atomically
 from sparing.report.page import write_report
 from sparing.slim import study as slim
+from sparing.slim.inputs import texts_of
 from sparing.tasks.shared import table as tables
 from sparing.tasks.shared.files import find, given_folder
 from sparing.tasks.texts import read_texts
@@ -95,6 +99,22 @@ def split_sentences(task: str, folder: Path) -> None:
         write_atomically(folder / f"{name}.tsv", "\n".join(lines) + "\n")
 
 
+def unseen_texts(task: str, model: str, folder: Path) -> Path:
+    """A file with the training texts of a task that are in no split of its runs."""
+    path = folder / f"unseen-{task}.jsonl"
+    if not path.is_file():
+        options = TASKS[task]["task_options"]
+        used, _ = load_for(task, options, model, None)
+        every, _ = load_for(task, {**options, "examples": None}, model, None)
+        seen = {tuple(row.tolist()) for split in used.splits.values() for row in split.inputs}
+        rows = range(len(every.train))
+        new = (row for row in rows if tuple(every.train.inputs[row].tolist()) not in seen)
+        lines = [json.dumps({"text": texts_of(every, every.train, row)[0]}) for row in new]
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, "\n".join(lines) + "\n")
+    return path
+
+
 def sample_texts(source: Path, count: int, folder: Path) -> Path:
     """A file with so many texts, or pairs, of another, sampled and without their labels."""
     path = folder / f"{count}.jsonl"
@@ -116,7 +136,10 @@ def options_of(name: str, seed: int, given: argparse.Namespace) -> slim.Options:
     common = slim.Options(model=given.model, speed=given.speed, seed=seed, static_control=True)
     if name.startswith("texts-"):
         folder = given.output_dir / "texts"
-        path = sample_texts(given.texts, int(name.removeprefix("texts-")), folder)
+        source = Path(given.texts)
+        if given.texts in TASKS:
+            source = unseen_texts(given.texts, given.model, folder)
+        path = sample_texts(source, int(name.removeprefix("texts-")), folder)
         return _changed(common, {"task": "", "texts": str(path)}, given)
     changes = {"task": name, **TASKS[name]}
     if name in SENTENCES:
@@ -175,7 +198,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", required=True, help="an encoder's folder")
     parser.add_argument("--tasks", default="sst2,mrpc,imdb", help="separated by commas")
-    parser.add_argument("--texts", type=Path, help="a file of texts instead of tasks")
+    parser.add_argument("--texts", help="a file of texts instead of tasks, or a task's name")
     parser.add_argument("--sizes", default="500,2000,8000,20000", help="samples of these texts")
     parser.add_argument("--seeds", default="0,1,2", help="separated by commas")
     parser.add_argument("--speed", type=float, default=2.0, help="the speed to aim for")

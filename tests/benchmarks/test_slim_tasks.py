@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
+from dataclasses import replace
 
 import pytest
+import torch
 from transformers import BertTokenizerFast
 
+from sparing.tasks import Examples, load_task
 from tests.tasks.tokenizers import save_bert
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(60))]
@@ -45,6 +48,37 @@ def test_samples_have_no_labels_and_smaller_ones_are_in_larger_ones(slim_tasks, 
     assert {name for row in rows for name in json.loads(row)} == {"text"}
     with pytest.raises(SystemExit, match="500 distinct texts, fewer than 501"):
         slim_tasks.sample_texts(texts, 501, tmp_path / "out")
+
+
+def test_a_task_gives_the_training_texts_that_its_runs_leave_out(
+    slim_tasks, given, tmp_path, monkeypatch
+):
+    rows = [[n, n + 1] for n in range(5, 45)]
+
+    def load_for(name, options, model, data):
+        count = options["examples"] or len(rows) - 8
+        parts = {"train": rows[8 : 8 + count], "validation": rows[:4], "test": rows[4:8]}
+        splits = {
+            name: Examples(
+                "input_ids", list(map(torch.tensor, part)), torch.zeros(len(part)).long()
+            )
+            for name, part in parts.items()
+        }
+        return replace(load_task("listops", examples=20), **splits, tokenizer=Words()), options
+
+    class Words:
+        def decode(self, ids, **_):
+            return " ".join(f"w{n}" for n in ids)
+
+    monkeypatch.setattr(slim_tasks, "load_for", load_for)
+    monkeypatch.setitem(slim_tasks.TASKS, "sst2", {"task_options": {"examples": 20}})
+    path = slim_tasks.unseen_texts("sst2", "m", tmp_path)
+    texts = [json.loads(line)["text"] for line in path.read_text().splitlines()]
+    assert texts == [f"w{a} w{b}" for a, b in rows[28:]]
+    words = given("--model", "m", "--texts", "sst2", "--sizes", 12, "--output-dir", tmp_path)
+    options = slim_tasks.options_of("texts-12", 0, words)
+    assert len((tmp_path / "texts" / "12.jsonl").read_text().splitlines()) == 12
+    assert options.texts.endswith("12.jsonl")
 
 
 def test_every_task_has_settings_of_todays_options(slim_tasks, given, monkeypatch):

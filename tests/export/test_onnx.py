@@ -159,6 +159,14 @@ def test_wrong_examples_are_refused(tmp_path, inputs, message):
         export_onnx(text_segments()[0], inputs, tmp_path / "a.onnx")
 
 
+def test_weights_that_one_file_cannot_hold_are_refused_at_once(tmp_path):
+    with torch.device("meta"):
+        large = nn.Embedding(560_000, 1024).eval()
+    with pytest.raises(Unsupported, match=r"holds 2\.1 GB, and the weights take 2\.3 GB"):
+        export_onnx(large, {"input": torch.ones(2, 8).long()}, tmp_path / "large.onnx")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_model_in_training_is_refused(tmp_path):
     with pytest.raises(UsageError, match="eval"):
         export_onnx(text_segments()[0].train(), texts(2, 8), tmp_path / "a.onnx")

@@ -27,6 +27,8 @@ from sparing.export._extra import require
 OPERATOR_SET = 23
 TOLERANCE = 1e-4
 MOST_ELEMENTS = 2**31
+# Of one file, less what is not weights.
+MOST_BYTES = 2**31 - 2**24
 OUTPUTS = ["next_hidden", "logits", "confidence"]
 
 
@@ -49,9 +51,10 @@ def export_onnx(
     included. Every difference may be at most ``tolerance`` times the largest value there (or times
     1, if that is more). Raises ``Unsupported`` when it cannot be exported or does not agree. Raises
     ``UsageError`` for a segment in training, inputs that ``forward`` does not take or an example of
-    one token. Nothing is written then.
+    one token, and ``Unsupported`` for weights that one file cannot hold. Nothing is written then.
     """
     _check(segment, example_inputs)
+    _require_fitting(segment)
     example = _at(example_inputs, max(2, len(next(iter(example_inputs.values())))), None)
     onnx = require("onnx")
     model = _traced(segment, example)
@@ -118,6 +121,17 @@ def _check(segment: nn.Module, inputs: Mapping[str, Tensor]) -> None:
                 f"the example must hold at least one input of two tokens; {name} is "
                 f"{tuple(value.shape)}"
             )
+
+
+def _require_fitting(segment: nn.Module) -> None:
+    """Raise ``Unsupported`` for more weights than an ONNX file holds: tracing takes minutes."""
+    held = {id(w): w for w in (*segment.parameters(), *segment.buffers())}.values()
+    size = sum(weight.numel() * weight.element_size() for weight in held)
+    if size > MOST_BYTES:
+        raise Unsupported(
+            f"an ONNX file holds {MOST_BYTES / 1e9:.1f} GB, and the weights take {size / 1e9:.1f} "
+            "GB: export a smaller model, or a part of it"
+        )
 
 
 def _at(inputs: Mapping[str, Tensor], batch: int, tokens: int | None) -> dict[str, Tensor]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Run = Callable[[Mapping[str, Tensor]], Tensor]
 """Inputs to logits."""
 Runs = dict[str, Run]
-EXPORTED = (".onnx", ".onnx.data", ".xml", ".bin", "chain.json")
+EXPORTED = (".onnx", ".xml", ".bin", "chain.json")
 
 
 @dataclass(frozen=True, eq=False)
