@@ -99,8 +99,8 @@ def show(rows: list[Any]) -> str:
     """The rows as a table."""
     lines = []
     for row in rows:
-        low, high = row["interval"]
-        factor = f"{row['speed_up']:.2f} ({low:.2f} to {high:.2f})"
+        ends = row["interval"]
+        factor = f"{row['speed_up']:.2f}" + (f" ({ends[0]:.2f} to {ends[1]:.2f})" if ends else "")
         lines.append((row["form"], str(row["batch"]), f"{row['mean_ms']:.2f}", factor))
     return plain_table(HEADS, lines)
 
