@@ -10,9 +10,7 @@ import sys
 
 import pytest
 
-from sparing.experiment.registry import find_study
-from sparing.slim.state import read_state
-from tests.slim.conftest import of_name
+from tests.slim.conftest import of_name, run_of
 
 pytestmark = pytest.mark.slow
 
@@ -21,9 +19,7 @@ pytestmark = pytest.mark.slow
 CHILD = """
 import json, os, signal, sys, threading
 from pathlib import Path
-import jaxtyping
 from sparing.experiment import run
-from sparing.experiment.registry import find_study
 from sparing.slim.options import Options
 from tests.slim.conftest import run_of
 
@@ -71,9 +67,7 @@ def test_kill_9_in_every_step_loses_nothing(texts_run, texts_options, tmp_path):
     for step in texts_run.config["cells"]:
         _killed(texts_options, folder, step, 0.5 * took[step])
         _killed(texts_options, folder, step)
-        finished = read_state(folder)
-    assert finished.points
-    result = find_study("slim").run(texts_options, folder)
+    result = run_of(texts_options, folder, "onnxruntime")
     assert result.failures == []
     assert (folder / "model" / "config.json").is_file()
     for name in ("dense_answers", "frontier_score", "fixed_width_score", "form_segments"):
