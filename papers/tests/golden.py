@@ -19,6 +19,7 @@ from sparing.experiment.installed import study_names
 from sparing.experiment.records import RecordTable
 from sparing.experiment.registry import find_study
 from sparing.experiment.run import ANALYSIS
+from sparing.report.page import Page
 from sparing.report.run import read_run
 from sparing.slim import study as slim
 from sparing.tasks import Task
@@ -53,7 +54,7 @@ class Again:
 
     analysis: list[Record]
     goals: list[dict[str, Any]]
-    page: str
+    page: Page
 
 
 def folders() -> list[Path]:
@@ -83,7 +84,7 @@ def again(folder: Path) -> Again:
     names = {record.name for record in analysis}
     others = [record for record in before if record.name not in names]
     goals = [goal.to_dict() for goal in judge([*measured, *analysis, *others])]
-    page = find_study(run.config["study"]).page(run).markdown
+    page = find_study(run.config["study"]).page(run)
     return Again(analysis, json.loads(json.dumps(goals)), page)
 
 
