@@ -93,8 +93,8 @@ def test_boxes_are_scored_with_patches_chosen_and_with_all(done):
     every = {r.labels["arm"] for r in of_name(done, "mean_iou_of_all_patches")}
     assert every == {"contrast top 0.7", "random top 0.7"}
     assert of_name(done, "map50_difference", arm="contrast top 0.7", to="dense")
-    rivals = of_name(done, "rival_difference", question="boxes")
-    assert [r.labels["rival"] for r in rivals] == ["random"]
+    baselines = of_name(done, "baseline_difference", question="boxes")
+    assert [r.labels["baseline_kind"] for r in baselines] == ["random"]
 
 
 def test_what_is_set_for_all_tasks_goes_before_a_budgets_own():
@@ -128,7 +128,7 @@ def test_the_same_training_twice_differs_in_nothing_but_energy(done):
     assert "holm_p" not in ratio.labels
 
 
-def test_dropped_patches_save_arithmetic_and_rivals_get_as_much(done):
+def test_dropped_patches_save_arithmetic_and_baselines_get_as_much(done):
     share = {
         arm: of_name(done, "flops_ratio", arm=arm, question="patches")[0].value
         for arm in ("contrast top 0.7", "contrast top 0.7, decay", "larger patches, as 0.7")
@@ -166,7 +166,7 @@ def test_a_schedule_counts_what_every_epoch_computed(digits, tmp_path):
     assert low <= per_epoch[0] < per_epoch[2] <= high
 
 
-def test_a_rival_costs_at_least_what_it_is_held_against(digits, tmp_path):
+def test_a_baseline_costs_at_least_what_it_is_compared_with(digits, tmp_path):
     work = work_on(digits, tmp_path, schedule="decay")
     for arm in arms.patch_arms(work.options, digits, whole=False):
         if arm.kind not in ("steps", "larger"):
@@ -264,7 +264,7 @@ def test_pictures_keep_what_the_selector_keeps(done):
     ("whole", "once", "expected"),
     [(700.0, 100.0, 7), (710.0, 100.0, 8), (1.0, 100.0, 1), (1000.0, 30.0, 34), (0.7 * 3, 0.7, 3)],
 )
-def test_rivals_epochs_are_rounded_up(whole, once, expected):
+def test_epochs_of_baselines_are_rounded_up(whole, once, expected):
     assert arms.equal_epochs(whole, once) == expected
 
 
@@ -387,7 +387,7 @@ def test_tasks_that_do_not_fit(monkeypatch, digits):
     assert options.unlabelled(SMALL, "digits", digits, None) is digits
 
 
-def test_what_a_rival_rests_on_is_named_where_it_is_missing(digits, tmp_path):
+def test_what_a_baseline_needs_is_named_where_it_is_missing(digits, tmp_path):
     work = work_on(digits, tmp_path)
     arm = next(a for a in arms.patch_arms(SMALL, digits, whole=True) if a.kind == "network")
     with pytest.raises(UsageError, match=r"contrast-top-0\.7-0 is missing"):

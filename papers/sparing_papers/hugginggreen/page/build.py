@@ -40,7 +40,7 @@ def _blocks(run: Run, groups: list[Group]) -> list[Block]:
     margin = content.margin(run)
     shown = [
         *tables.arm_blocks(patches, margin),
-        *tables.rival_blocks(patches),
+        *tables.baseline_blocks(patches),
         *tables.arm_blocks(attention, margin),
         *tables.half_blocks(attention),
         *tables.stage_blocks(stages),
