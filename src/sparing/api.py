@@ -157,7 +157,8 @@ def slim(
         _require_classifier(model)
     task, named = _task_or_texts(task, texts, model)
     folder = _path(output_dir) or Path("runs") / f"slim-{_name_of(named) or 'texts'}"
-    read = _read(task, model, tokenizer, folder, settings) | _texts_of(texts, folder)
+    given = _texts_of(texts, folder)
+    read = _read(given.get("texts", task), model, tokenizer, folder, settings) | given
     read |= {"speed": float(speed), "floor": floor, "agree": agree}
     chosen = replace(study.BUDGETS["quick" if quick else "standard"], **read, **settings)
     return _run(STUDY, chosen, folder, data, on_progress, overwrite)
@@ -363,14 +364,14 @@ def _task_or_texts(task: Any, texts: Any, model: Any) -> tuple[Any, Any]:
 
 
 def _texts_of(texts: Any, folder: Path) -> dict[str, str]:
-    """The option of texts, if there are some; objects are written into the run's folder."""
+    """The options of texts in place of a task; objects are written into the run's folder."""
     if texts is None:
         return {}
     if isinstance(texts, str | Path):
-        return {"texts": str(texts)}
+        return {"task": "", "texts": str(texts)}
     from sparing.experiment.inputs.given import given_texts
 
-    return {"texts": given_texts(texts, folder)}
+    return {"task": "", "texts": given_texts(texts, folder)}
 
 
 def _run(
