@@ -63,6 +63,6 @@ def test_a_committed_run_says_what_the_program_says_today(folder):
     assert len(anchors) == len(set(anchors)) > 5
 
 
-def test_each_run_of_a_study_is_judged_again():
+def test_each_run_of_a_study_is_decided_again():
     left = [path.parent.name for results in golden.RESULTS for path in results.glob("*/goals.json")]
     assert sorted(left) == sorted(folder.name for folder in golden.folders())

@@ -140,14 +140,13 @@ def slim(
     """Make a BERT- or ViT-family classifier faster: cut, distil, certify, measure, save.
 
     ``model`` is a fine-tuned checkpoint's folder, a pretrained one that is fine-tuned first,
-    ``bert`` or ``vit``, or a classifier itself, which does not change. ``task`` is a name, a path
-    or a data set (unless given that of the folder's training). ``texts`` are your own instead, with
-    or without labels: a file, a data set, or a list of texts or pairs. ``speed`` is the target over
-    the best dense form, ``floor`` the share of its score to keep. ``agree`` is the share of its
-    answers that is certified to stay. At 0 a frontier is certified, and 95 % is served.
-    ``settings`` are further fields of ``sparing.slim.study.Options``. ``output_dir``
-    (``runs/slim-TASK``) gets model, page and records; the same call again resumes. Raises
-    ``UsageError`` for inputs that do not fit.
+    ``bert`` or ``vit``, or a classifier, which does not change. ``task`` is a name, a path or a
+    data set (default: that of the model's training). ``texts`` are your own instead, labelled or
+    not: a file, a data set, or a list of texts or pairs. ``speed`` is the target over the best
+    dense form, ``floor`` the share of its score to keep. ``agree`` is the share of its answers that
+    is certified to stay. At 0 a frontier is certified, and 95 % is served. ``settings`` are further
+    fields of ``sparing.slim.study.Options``. ``output_dir`` (``runs/slim-TASK``) gets model, page
+    and records; the same call resumes. Raises ``UsageError`` for inputs that do not fit.
 
         outcome = sparing.slim("my-fine-tuned-bert", texts="my-texts.txt")
     """

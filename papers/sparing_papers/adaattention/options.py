@@ -136,7 +136,7 @@ def works_of(
         if "test_examples" not in options_of(name):
             most = int(given.pop("test_examples", most))
         task, loaded[name] = load_for(name, given, model, data)
-        task = _limited(_judged_by_accuracy(task), most)
+        task = _limited(_scored_by_accuracy(task), most)
         usual = TEXT_SIZES if task.kind == "tokens" else IMAGE_SIZES
         model = options.image_model if task.kind == "image" else options.model
         sizes = {**usual, **options.sizes}
@@ -144,7 +144,7 @@ def works_of(
     return works, loaded
 
 
-def _judged_by_accuracy(task: Task) -> Task:
+def _scored_by_accuracy(task: Task) -> Task:
     """The task with accuracy instead of F1 as its main metric, as in Table I; F1 stays.
 
     On MRPC a model that always answers yes has an F1 of 0.80.

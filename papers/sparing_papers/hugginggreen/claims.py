@@ -27,7 +27,7 @@ from sparing_papers.hugginggreen.options import Options
 SAVED = 0.75
 
 
-def judge(
+def decide_goals(
     options: Options, tasks: Mapping[str, Task], records: Sequence[Record]
 ) -> list[GoalResult]:
     """Every task's claims; few pairs leave them undecided."""

@@ -205,7 +205,7 @@ def test_an_arm_that_cuts_nothing_decides_nothing(tmp_path, cut, met):
             1,
         ),
     ]
-    goals = claims.judge(records, options, works)
+    goals = claims.decide_goals(records, options, works)
     assert next(g for g in goals if "adaptive loses at most" in g.name).met == met
 
 
@@ -253,11 +253,11 @@ def test_a_loss_is_decided_by_its_whole_interval(tmp_path):
         Record("score_difference", 0.0, "score", "measured", labels, (0.0, 0.0), 3),
         Record("score_difference", 0.0, "score", "measured", every, (-0.004, 0.006), 1),
     ]
-    goals = claims.judge(records, options, works)
+    goals = claims.decide_goals(records, options, works)
     goal = next(g for g in goals if g.name == "ours: loses at most 0.5 points")
     assert (goal.met, goal.interval) == (True, (-0.004, 0.006))
     wide = replace(records[1], interval=(-0.0051, 0.006))
-    goals = claims.judge([records[0], wide], options, works)
+    goals = claims.decide_goals([records[0], wide], options, works)
     assert next(g for g in goals if g.name == goal.name).met == "undecided"
 
 

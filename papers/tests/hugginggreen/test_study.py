@@ -19,7 +19,7 @@ from sparing.transfer.patching import selector_of
 from sparing_papers.hugginggreen import analysis, arms, cells, groups, names, options, stages
 from sparing_papers.hugginggreen import study as hugginggreen
 from sparing_papers.hugginggreen import train as training
-from sparing_papers.hugginggreen.claims import judge
+from sparing_papers.hugginggreen.claims import decide_goals
 from tests.train.small import token_task
 
 SMALL = replace(
@@ -425,7 +425,7 @@ def test_an_arm_that_seldom_gets_there_misses_the_goal(digits, reached, of, met)
     labels = {"task": "digits", "question": "patches", "depth": 2, "arm": arm}
     target_labels = {**labels, "to": "dense", "reached": reached, "of": of}
     record = Record("target_energy_ratio", None, "ratio", "estimated", target_labels)
-    goals = judge(SMALL, {"digits": digits}, [record])
+    goals = decide_goals(SMALL, {"digits": digits}, [record])
     assert next(goal for goal in goals if "less energy than" in goal.name).met == met
 
 
@@ -442,5 +442,5 @@ def test_a_saving_beside_a_dense_model_that_still_learns_is_not_met(digits, rati
     )
     gain_labels = {**labels, "arm": "dense", "at_plateau": at_plateau}
     gain = Record("last_quarter_gain", 0.0, "score", "measured", gain_labels)
-    goals = judge(SMALL, {"digits": digits}, [saved, gain])
+    goals = decide_goals(SMALL, {"digits": digits}, [saved, gain])
     assert next(goal for goal in goals if "less arithmetic than" in goal.name).met == met

@@ -22,7 +22,7 @@ from sparing_papers.kerformer import study as kerformer
 from sparing_papers.long_range import pretrained
 from sparing_papers.long_range.answers import answers_record, paired_records, right_of
 from sparing_papers.long_range.arms import BY_CONTENT
-from sparing_papers.long_range.judges import Neighbours, Noise, implied_weights, noisy
+from sparing_papers.long_range.measurements import Neighbours, Noise, implied_weights, noisy
 from sparing_papers.long_range.pretrained import (
     BUDGETS,
     PretrainedOptions,
@@ -244,8 +244,8 @@ def test_what_has_no_projection_by_place_has_no_other_form(work, arm):
 
 
 def test_copies_trained_with_labels_alone_meet_noise_and_show_their_weights(work):
-    judged = replace(work, judges=(Noise((0.5,)), Neighbours(4)))
-    flat, dense = (arm_records(judged, arm, 0) for arm in ("uniform", "softmax"))
+    measured_work = replace(work, measurements=(Noise((0.5,)), Neighbours(4)))
+    flat, dense = (arm_records(measured_work, arm, 0) for arm in ("uniform", "softmax"))
     for records in (flat, dense):
         assert len(_values(records, "noisy_score", stage="plain", noise=0.5)) == 1
         assert len(_values(records, "noisy_score")) == 1  # of no other stage

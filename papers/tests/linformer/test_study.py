@@ -57,7 +57,7 @@ def test_every_cell_ends_and_what_needs_data_is_noted(ended):
     }
 
 
-def test_arms_are_judged_at_each_length_with_both_ways_of_stretching(ended):
+def test_arms_are_evaluated_at_each_length_with_both_ways_of_lengthening(ended):
     records = find(ended, "length_score", factor=2)
     arms = {r.labels["arm"] for r in records}
     assert arms == {
