@@ -336,6 +336,7 @@ def test_the_page_of_a_verb_has_its_parts(site):
 
 def test_the_records_of_a_study_have_units(generated):
     assert "| `accuracy` | share |" in generated["reference/records/compare.md"]
+    assert "label `arm` names the variant" in generated["reference/records/index.md"]
 
 
 def test_docstrings_keep_their_signs(site):

@@ -52,7 +52,7 @@ class Options:
     """Test inputs, sampled; 0 for all."""
 
     # What is compared
-    arms: Annotated[tuple[str, ...], distinct] = ()
+    variants: Annotated[tuple[str, ...], distinct] = ()
     """Empty for all."""
     ablations: Annotated[tuple[str, ...], distinct] = ()
     """The tasks that run every variant (empty for all); the others run those of Tables I to III."""
@@ -94,11 +94,11 @@ class Options:
                 )
         for task, given in self.trained.items():
             require_names(f"trained.{task}", given, TRAINED)
-        chosen(self.arms)
+        chosen(self.variants)
 
     def arms_of(self, work: Work) -> tuple[Arm, ...]:
         """The variants of a task: all selected ones, or those of the paper's main tables."""
-        arms = (arm for arm in chosen(self.arms) if arm.everywhere or self.ablated(work))
+        arms = (arm for arm in chosen(self.variants) if arm.everywhere or self.ablated(work))
         return tuple(arm for arm in arms if arm.fits(work.task.answer))
 
     def ablated(self, work: Work) -> bool:

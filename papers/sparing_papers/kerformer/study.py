@@ -160,8 +160,8 @@ def _arms(options: Options) -> list[str]:
     """The variants of all questions of the run, those that are trained from nothing first."""
     pretrained = options.pretrained
     by_question = {
-        CORES: options.cores.arms,
-        SPEED: options.speed.arms,
+        CORES: options.cores.variants,
+        SPEED: options.speed.variants,
         PRETRAINED: [arm for task in pretrained.tasks for arm in pretrained.of(task).compared],
     }
     trained = [arm for settings in _trained(options).values() for arm in settings.compared]

@@ -86,12 +86,12 @@ class PretrainedOptions:
                         f"pretrained.stages_of.{task} has no {name!r}{nearest(name, stage_names)}"
                     )
         for task in {*self.tasks, *self.stages_of}:
-            require_arms(self.of(task).arms)
+            require_arms(self.of(task).variants)
 
     def of(self, task: str) -> Stages:
         """How one task is trained."""
         changes: dict[str, Any] = dict(self.stages_of.get(task, {}))
-        for name in ("arms", "read_at"):
+        for name in ("variants", "read_at"):
             if name in changes:
                 changes[name] = tuple(changes[name])
         return replace(self.stages, **changes)

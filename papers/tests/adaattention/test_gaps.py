@@ -222,7 +222,7 @@ def test_what_the_method_adds_to_int8_is_told_round_by_round():
 
 
 def test_full_comes_first_and_main_arms_are_timed_with_every_seed(tmp_path):
-    options = replace(SMALL, seeds=(0, 1), arms=("adaptive", "weight-0", "slim"))
+    options = replace(SMALL, seeds=(0, 1), variants=("adaptive", "weight-0", "slim"))
     works = ada_options.works_of(options, tmp_path, None)[0]
     keys = [cell.key for cell in adaattention._cells(options, works)]
     for seed in (0, 1):
@@ -245,7 +245,7 @@ def test_another_machines_precision_is_another_run(tmp_path, monkeypatch):
 
 
 def test_a_loss_is_decided_by_its_whole_interval(tmp_path):
-    options = replace(SMALL, arms=("full", "slim"), seeds=(0, 1, 2))
+    options = replace(SMALL, variants=("full", "slim"), seeds=(0, 1, 2))
     works = ada_options.works_of(options, tmp_path, None)[0]
     labels = {"arm": "slim", "task": "digits"}
     every = {"arm": "slim", "task": "every"}

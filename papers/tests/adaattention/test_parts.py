@@ -54,10 +54,10 @@ def work_of(task, folder, **changes):
 def test_other_answers_get_the_arms_that_there_are(tmp_path):
     task = replace(load_task("digits"), answer="number", labels=("value",), metric="pearson")
     work = work_of(task, tmp_path)
-    inside = [arm.name for arm in replace(SMALL, arms=()).arms_of(work)]
+    inside = [arm.name for arm in replace(SMALL, variants=()).arms_of(work)]
     assert "adaptive" in inside
     assert not {"skip", "slim"} & {*inside}
-    outside = replace(SMALL, arms=(), ablations=("sst2",)).arms_of(work)
+    outside = replace(SMALL, variants=(), ablations=("sst2",)).arms_of(work)
     assert [arm.name for arm in outside] == ["full", "adaptive", "linformer", "bigbird", "prune"]
 
 
@@ -296,7 +296,7 @@ def test_the_papers_own_setting_says_what_it_needs(tmp_path, monkeypatch):
         ({"seeds": (1, 1)}, "twice"),
         ({"rounds": 0}, "rounds"),
         ({"lengths": (0,), "shape_layers": 1}, "lengths"),
-        ({"arms": ("nothing",)}, "unknown variant"),
+        ({"variants": ("nothing",)}, "unknown variant"),
         ({"test_examples": -1}, "test_examples"),
         ({"task_options": {"digits": {"test_examples": -1}}}, "test_examples"),
         ({"trained": {"digits": {"epoch": 1}}}, "did you mean 'epochs'"),

@@ -30,7 +30,7 @@ SMALL = replace(
     adaattention.BUDGETS["quick"],
     tasks=("digits",),
     sizes={"layers": 2, "width": 16, "heads": 2},
-    arms=("adaptive", "skip", "prune", "prune-gradual", "uniform-rotated", "slim"),
+    variants=("adaptive", "skip", "prune", "prune-gradual", "uniform-rotated", "slim"),
     dense_epochs=1,
     epochs=1,
     batch_size=128,

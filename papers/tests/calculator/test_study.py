@@ -29,7 +29,7 @@ from sparing_papers.calculator.page import content, tables
 RECORDED = Path(__file__).parents[2] / "results/calculator-study-a8ce2ffc-2026-11"
 
 SMALL = Options(
-    arms=("FNN2", "LSTM with attention", "NAU"),
+    variants=("FNN2", "LSTM with attention", "NAU"),
     seeds=2,
     epochs=1,
     language_model_sizes={"width": 16, "layers": 1, "heads": 2, "inner": 16},
@@ -46,7 +46,7 @@ def ended(tmp_path_factory):
 def test_every_cell_ends_and_every_set_is_evaluated(ended):
     assert ended.failures == []
     table = RecordTable(ended.records)
-    for arm in ("baseline", *SMALL.arms):
+    for arm in ("baseline", *SMALL.variants):
         for name in evaluation.test_sets():
             assert set(analysis.by_seed(table, "exact", arm, set=name)) == {0, 1}
     for arm in ("two weights", "calculator (text)"):
@@ -136,7 +136,7 @@ def test_parts_can_be_run_alone(tmp_path):
 def test_budgets_hold_the_published_columns():
     standard = calculator.BUDGETS["standard"]
     assert standard.seeds >= 5
-    assert set(PUBLISHED) <= set(standard.arms) == set(ARMS)
+    assert set(PUBLISHED) <= set(standard.variants) == set(ARMS)
     for arm in ARMS.values():
         build_predictor(arm.network, **arm.options)
 
@@ -144,8 +144,8 @@ def test_budgets_hold_the_published_columns():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"arms": ("FNN4",)}, "did you mean 'FNN3'"),
-        ({"arms": ("FNN2", "FNN2")}, "named twice"),
+        ({"variants": ("FNN4",)}, "did you mean 'FNN3'"),
+        ({"variants": ("FNN2", "FNN2")}, "named twice"),
         ({"seeds": 0}, "seeds must be at least 1"),
         ({"language_model_rank": -1}, "language_model_rank must be at least 0"),
     ],

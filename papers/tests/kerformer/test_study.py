@@ -34,11 +34,15 @@ SMALL = Options(
     questions=("cores", "speed", "arena", "vision"),
     cores=CoreOptions(lengths=(64, 200), ranges=(1.0,), range_tokens=64, rounds=2, most_bytes=0),
     speed=SpeedOptions(
-        arms=("softmax", "linear", "kerformer"), lengths=(32,), step_tokens=64, rounds=2, longest=0
+        variants=("softmax", "linear", "kerformer"),
+        lengths=(32,),
+        step_tokens=64,
+        rounds=2,
+        longest=0,
     ),
     arena=TaskOptions(
         tasks=("listops", "imdb"),
-        arms=("kerformer", "kerformer, plain keys"),
+        variants=("kerformer", "kerformer, plain keys"),
         seeds=2,
         pilot=False,
         task_options={"listops": LISTOPS},
@@ -46,7 +50,7 @@ SMALL = Options(
     ),
     vision=TaskOptions(
         tasks=("digits",),
-        arms=("kerformer",),
+        variants=("kerformer",),
         seeds=1,
         pilot=False,
         task_options={"digits": {"patch_size": 4}},
@@ -298,12 +302,12 @@ def test_options_refuse(given, message):
 @pytest.mark.parametrize(
     ("kind", "given", "message"),
     [
-        (TaskOptions, {"arms": ("kerfomer",)}, "did you mean 'kerformer'"),
-        (TaskOptions, {"arms": ("linear", "linear")}, "named twice"),
-        (TaskOptions, {"arms_of": {"imdb": ("liner",)}}, "did you mean 'linear'"),
+        (TaskOptions, {"variants": ("kerfomer",)}, "did you mean 'kerformer'"),
+        (TaskOptions, {"variants": ("linear", "linear")}, "named twice"),
+        (TaskOptions, {"variants_of": {"imdb": ("liner",)}}, "did you mean 'linear'"),
         (TaskOptions, {"trained": {"listops": {"epoch": 1}}}, "did you mean 'epochs'"),
         (TaskOptions, {"margin": 0.0}, "margin"),
-        (CoreOptions, {"arms": ("linear",)}, "must hold softmax"),
+        (CoreOptions, {"variants": ("linear",)}, "must hold softmax"),
         (CoreOptions, {"lengths": (8,)}, "at least 16"),
         (SpeedOptions, {"lengths": (8,)}, "at least 16"),
         (SpeedOptions, {"rounds": 0}, "speed.rounds must be at least 1; got 0"),

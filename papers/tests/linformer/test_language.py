@@ -388,7 +388,7 @@ def test_training_beats_the_frequencies(tmp_path):
 
 def test_the_rate_that_validates_best_with_the_first_seed_is_that_of_all(tmp_path):
     schedule = Schedule(1, (5e-3, 1e-6))
-    options = replace(SMALL, causal=replace(SMALL.causal, schedule=schedule, arms=("linear",)))
+    options = replace(SMALL, causal=replace(SMALL.causal, schedule=schedule, variants=("linear",)))
     cells = cells_of(tmp_path, replace(options, questions=("causal",)), seeds=2)
     records = {cell.key: cell.work() for cell in cells if cell.key.endswith("1/linear")}
     rates = values(records, "learning_rate")
@@ -405,7 +405,9 @@ def test_the_rate_that_validates_best_with_the_first_seed_is_that_of_all(tmp_pat
 def test_a_rate_that_diverges_is_not_chosen_and_not_tried_again(tmp_path):
     def cell(rates):
         schedule = Schedule(1, rates)
-        options = replace(SMALL, causal=replace(SMALL.causal, schedule=schedule, arms=("linear",)))
+        options = replace(
+            SMALL, causal=replace(SMALL.causal, schedule=schedule, variants=("linear",))
+        )
         cells = cells_of(tmp_path / str(len(rates)), replace(options, questions=("causal",)), 2)
         return [candidate for candidate in cells if candidate.key.endswith("1/linear")][-1]
 
@@ -586,8 +588,8 @@ def test_what_cannot_stand_between_decoder_and_encoder_is_refused(arm, message):
 @pytest.mark.parametrize(
     ("kind", "given", "message"),
     [
-        (Masked, {"arms": ("linfomer",)}, "did you mean 'linformer'"),
-        (Masked, {"arms": ("softmax", "softmax")}, "named twice"),
+        (Masked, {"variants": ("linfomer",)}, "did you mean 'linformer'"),
+        (Masked, {"variants": ("softmax", "softmax")}, "named twice"),
         (Masked, {"tokens": (2,)}, "at least 4"),
         (Masked, {"slots": (0,)}, "at least 1"),
         (Schedule, {"passes": 0}, "passes must be at least 1"),

@@ -276,7 +276,7 @@ def test_goals_of_accuracy_ask_whether_the_task_decides(decided, count, interval
             "decides", decided, "", "measured", {"question": "longer", "task": "listops"}, count=3
         ),
     ]
-    options = Options(longer=TaskOptions(arms=("linformer",)))
+    options = Options(longer=TaskOptions(variants=("linformer",)))
     goals = {goal.name: goal for goal in decide_goals(options, ["listops"], records)}
     assert goals["listops, linformer, sliced: score at 8n less softmax's"].met == met
     assert not any("pooled" in name for name in goals)
@@ -308,7 +308,7 @@ def test_an_arm_that_learned_less_where_it_was_trained_cannot_lose_less(
         difference("score", behind, 0.02, **arm_labels, less="softmax", factor=1),
         Record("decides", 1.0, "", "measured", {"question": "longer", "task": "listops"}, count=3),
     ]
-    options = Options(longer=TaskOptions(arms=("linformer",)))
+    options = Options(longer=TaskOptions(variants=("linformer",)))
     [goal] = [g for g in decide_goals(options, ["listops"], records) if "loses" in g.name]
     assert goal.met == met
 

@@ -17,7 +17,7 @@ from sparing_papers.long_range.work import TaskOptions
 SIZES = {"min_tokens": 6, "max_tokens": 16, "examples": 24}
 SMALL = Options(
     longer=TaskOptions(
-        arms=("linformer", "linformer, pooled"),
+        variants=("linformer", "linformer, pooled"),
         seeds=2,
         pilot=False,
         task_options={"listops": {**SIZES, "validation_examples": 8, "test_examples": 16}},

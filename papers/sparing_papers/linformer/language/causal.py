@@ -111,7 +111,7 @@ def causal_cells(work: LanguageWork, seeds: int) -> list[Cell]:
     key = f"causal/{options.tokens}/{FREQUENCIES}"
     cells = [Cell(key, partial(question.frequencies, options.tokens), weight=0.2)]
     causal = []
-    for arm in options.arms:
+    for arm in options.variants:
         if is_causal(arm, options.tokens):
             causal.append((options.tokens, arm))
         else:
