@@ -42,6 +42,8 @@ LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)|:link: (\S+)")
 LONGEST, USUAL = 40, 25
 COMPARISON = "tutorials/first-comparison.md"  # trains; its commands are run too
 WHOLE = "tutorials/faster-encoder.md"  # its code opens what its command makes
+# Their Python needs the classifier of the tutorial, each page that of the pages before it too.
+CONTINUED = ("how-to/slim.md", "how-to/agree.md")
 BLOCK = re.compile(r"^```(?:python|sh)\n.*?^```", re.M | re.S)
 
 
@@ -76,6 +78,7 @@ def lengths(text):
     [
         pytest.param(name, marks=pytest.mark.slow) if name in (COMPARISON, WHOLE) else name
         for name in PAGES
+        if name not in CONTINUED
     ],
 )
 def test_examples_run(page, tmp_path, monkeypatch):
@@ -86,6 +89,18 @@ def test_examples_run(page, tmp_path, monkeypatch):
             exec(compile(code, page, "exec"), names)
         for words in commands(block) if page == WHOLE else ():
             subprocess.run([sys.executable, "-m", *words], check=True)
+
+
+@pytest.mark.slow
+def test_examples_with_the_classifier_of_the_tutorial_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    classifier, *_ = PYTHON.findall(PAGES[WHOLE].read_text())
+    codes = [code for page in CONTINUED for code in PYTHON.findall(PAGES[page].read_text())]
+    assert len(codes) == len(CONTINUED)
+    for code in (classifier, *codes):
+        exec(compile(code, WHOLE, "exec"), {"__name__": "example"})
+    assert (tmp_path / "runs" / "slim" / "model" / "serve").is_dir()
+    assert "answers" in capsys.readouterr().out
 
 
 @functools.cache
@@ -321,6 +336,7 @@ def test_the_page_of_a_verb_has_its_parts(site):
 
 def test_the_records_of_a_study_have_units(generated):
     assert "| `accuracy` | share |" in generated["reference/records/compare.md"]
+    assert "label `arm` names the variant" in generated["reference/records/index.md"]
 
 
 def test_docstrings_keep_their_signs(site):

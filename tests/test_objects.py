@@ -11,10 +11,12 @@ from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
 import sparing
+from sparing import api
 from sparing.core.errors import Unsupported, UsageError
 from sparing.experiment.cells import sweep
 from sparing.experiment.inputs.given import given_data, given_model
 from sparing.tasks import load_task
+from sparing.tasks.texts import read_texts
 from sparing.train import Recipe
 from tests.cli.conftest import WORDS, memory_in_this_process
 
@@ -146,6 +148,22 @@ def test_slim_refuses_objects_it_cannot_serve_before_it_writes(tokenizer, tmp_pa
     turned = dataset(names=("LABEL_1", "LABEL_0"))
     with pytest.raises(UsageError, match="has the labels LABEL_0, LABEL_1"):
         sparing.slim(model(), turned, **arguments)
+
+
+@pytest.mark.parametrize("given", ["objects", "paths"])
+def test_slim_takes_texts_in_place_of_a_task(tokenizer, tmp_path, monkeypatch, given):
+    runs = []
+    monkeypatch.setattr(api, "_run", lambda study, options, *_: runs.append(options))
+    texts = [f"the film was good {n}" for n in range(5)]
+    (tmp_path / "mine.txt").write_text("\n".join(texts))
+    model().save_pretrained(tmp_path / "model")
+    named = {"model": tmp_path / "model", "texts": tmp_path / "mine.txt"}
+    chosen = {"model": model(), "texts": texts} if given == "objects" else named
+    sparing.slim(**chosen, tokenizer=tokenizer, output_dir=tmp_path / "run")
+    (options,) = runs
+    assert options.task == ""
+    assert list(read_texts(options.texts).rows) == [(text,) for text in texts]
+    assert sparing.load(options.model).config.vocab_size == len(WORDS)
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_imports_go_downwards_and_respect_what_is_private():
         ("from sparing.mechanisms.eager import Eager", "sparing.mechanisms.softmax"),
         ("from sparing.train.recipe import Recipe", "sparing.measure.latency"),
         ("from sparing.train._loop import run", "sparing.slim.models"),
-        ("from sparing.slim.study import _judge", "sparing.advise.study"),
+        ("from sparing.slim.study import _decide", "sparing.advise.study"),
         ("from sparing_papers.kerformer.study import run", "sparing.cli.study"),
         ("from sparing_papers.kerformer.study import run", "sparing_papers.linformer.study"),
         ("from sparing.train._loop import run", "sparing_papers.linformer.study"),

@@ -200,6 +200,7 @@ GOALS = (
     "ours:",
 )
 NAMES = {"found", "told", "asked", "own", "each", "place", "kept", "wanted"}
+WITHIN_NAMES = re.compile("judg", re.I)
 # Pages that the site writes from modules, which are read themselves.
 GENERATED = re.compile(
     r"docs/reference/(commands/|mechanisms/|records/|mechanism-speed|task-facts)"
@@ -344,14 +345,22 @@ def vague_names(source: str) -> list[str]:
             names.append(node.arg if isinstance(node, ast.arg) else node.asname)
         elif _is_function(node) or isinstance(node, ast.ClassDef | ast.ExceptHandler):
             names.append(node.name)
-    return [name for name in names if name in NAMES]
+    return [
+        name for name in names if name and (name.strip("_") in NAMES or WITHIN_NAMES.search(name))
+    ]
 
 
 def test_names_say_what_a_thing_is():
     files = [*FILES, *(ROOT / "tests").glob("*.py")]
     files += [path for folder in NAMED_TESTS for path in (ROOT / folder).rglob("*.py")]
     assert {f: names for f in files if (names := vague_names(f.read_text()))} == {}
-    assert vague_names("def f(own):\n    found = [each for each in own]\n    records = 1\n")
+    assert [f for f in files if WITHIN_NAMES.search(f.stem)] == []
+    source = "def f(own):\n    found = [each for each in own]\n    records = 1\n"
+    assert sorted(vague_names(source)) == ["each", "found", "own"]
+    private = "def _told(kept_patches, last_judges):\n    self._kept = is_kept = 1\n"
+    assert sorted(vague_names(private)) == ["_kept", "_told", "last_judges"]
+    text = "from claims import decide as judge\nclass Judged: ...\n"
+    assert sorted(vague_names(text)) == ["Judged", "judge"]
 
 
 SENTENCE_WORDS = 30

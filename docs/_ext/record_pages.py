@@ -13,6 +13,7 @@ RECORDS = """\
 # Records
 
 A run keeps what it measured as records: a name, a value, a unit, and labels that say of what.
+The label `arm` names the variant: the model, mechanism or setting that was measured.
 The tables here are those of `sparing list records STUDY`.
 """
 STUDY = """\

@@ -19,6 +19,7 @@ from sparing.experiment.installed import study_names
 from sparing.experiment.records import RecordTable
 from sparing.experiment.registry import find_study
 from sparing.experiment.run import ANALYSIS
+from sparing.report.page import Page
 from sparing.report.run import read_run
 from sparing.slim import study as slim
 from sparing.tasks import Task
@@ -53,7 +54,7 @@ class Again:
 
     analysis: list[Record]
     goals: list[dict[str, Any]]
-    page: str
+    page: Page
 
 
 def folders() -> list[Path]:
@@ -79,11 +80,11 @@ def again(folder: Path) -> Again:
     """The run's measurements, analysed, decided and written up by today's program."""
     run = read_run(folder)
     measured, before = stored(folder)
-    analysis, judge = STUDIES[run.config["study"]](run.config, measured, before)
+    analysis, decide_goals = STUDIES[run.config["study"]](run.config, measured, before)
     names = {record.name for record in analysis}
     others = [record for record in before if record.name not in names]
-    goals = [goal.to_dict() for goal in judge([*measured, *analysis, *others])]
-    page = find_study(run.config["study"]).page(run).markdown
+    goals = [goal.to_dict() for goal in decide_goals([*measured, *analysis, *others])]
+    page = find_study(run.config["study"]).page(run)
     return Again(analysis, json.loads(json.dumps(goals)), page)
 
 
@@ -97,11 +98,11 @@ def of_adaattention(config: Config, measured: Records, before: Records) -> Any:
         for name in config["tasks"]
     }
     works = [_only(Work, name=name, task=task) for name, task in tasks.items()]
-    return [], lambda records: ada_claims.judge(records, options, works)
+    return [], lambda records: ada_claims.decide_goals(records, options, works)
 
 
 def of_calculator(config: Config, measured: Records, before: Records) -> Any:
-    return value_analysis.analyse(measured), value_claims.judge
+    return value_analysis.analyse(measured), value_claims.decide_goals
 
 
 def of_compare(config: Config, measured: Records, before: Records) -> Any:
@@ -120,13 +121,15 @@ def of_hugginggreen(config: Config, measured: Records, before: Records) -> Any:
     tested = {name: splits["test"] for name, splits in config["task"]["examples"].items()}
     tested["scenes"] = HELD_OUT["test"]
     analysis = green_analysis.analyse(measured, tested, options.margin)
-    return analysis, lambda records: green_goals.judge(options, tasks, records)
+    return analysis, lambda records: green_goals.decide_goals(options, tasks, records)
 
 
 def of_kerformer(config: Config, measured: Records, before: Records) -> Any:
     chances = {r.labels["task"]: r.labels["chance"] for r in before if r.name == "decides"}
     analysis = [*long_analysis.analyse(measured, chances), *answers.paired_records(measured)]
-    return analysis, lambda records: ker_claims.judge(records, config["identity"]["questions"])
+    return analysis, lambda records: ker_claims.decide_goals(
+        records, config["identity"]["questions"]
+    )
 
 
 def of_linformer(config: Config, measured: Records, before: Records) -> Any:
@@ -135,7 +138,7 @@ def of_linformer(config: Config, measured: Records, before: Records) -> Any:
     tasks = config["tasks"]
     analysis = lin_analysis.analyse(measured, {name: t["chance"] for name, t in tasks.items()})
     forms = list(config["forms"])
-    return analysis, lambda records: lin_goals.judge(options, list(tasks), records, forms)
+    return analysis, lambda records: lin_goals.decide_goals(options, list(tasks), records, forms)
 
 
 def of_slim(config: Config, measured: Records, before: Records) -> Any:

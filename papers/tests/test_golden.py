@@ -58,9 +58,11 @@ def test_a_committed_run_says_what_the_program_says_today(folder):
     assert [goal["name"] for goal in again.goals] == [goal["name"] for goal in goals]
     changed = [(a, b) for a, b in zip(again.goals, goals, strict=True) if not near(a, b)]
     assert changed == []
-    assert again.page == (folder / "report.md").read_text(encoding="utf-8")
+    assert again.page.markdown == (folder / "report.md").read_text(encoding="utf-8")
+    anchors = [anchor for anchor, _ in again.page.contents]
+    assert len(anchors) == len(set(anchors)) > 5
 
 
-def test_each_run_of_a_study_is_judged_again():
+def test_each_run_of_a_study_is_decided_again():
     left = [path.parent.name for results in golden.RESULTS for path in results.glob("*/goals.json")]
     assert sorted(left) == sorted(folder.name for folder in golden.folders())

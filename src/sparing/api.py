@@ -140,14 +140,13 @@ def slim(
     """Make a BERT- or ViT-family classifier faster: cut, distil, certify, measure, save.
 
     ``model`` is a fine-tuned checkpoint's folder, a pretrained one that is fine-tuned first,
-    ``bert`` or ``vit``, or a classifier itself, which does not change. ``task`` is a name, a path
-    or a data set (unless given that of the folder's training). ``texts`` are your own instead, with
-    or without labels: a file, a data set, or a list of texts or pairs. ``speed`` is the target over
-    the best dense form, ``floor`` the share of its score to keep. ``agree`` is the share of its
-    answers that is certified to stay. At 0 a frontier is certified, and 95 % is served.
-    ``settings`` are further fields of ``sparing.slim.study.Options``. ``output_dir``
-    (``runs/slim-TASK``) gets model, page and records; the same call again resumes. Raises
-    ``UsageError`` for inputs that do not fit.
+    ``bert`` or ``vit``, or a classifier, which does not change. ``task`` is a name, a path or a
+    data set (default: that of the model's training). ``texts`` are your own instead, labelled or
+    not: a file, a data set, or a list of texts or pairs. ``speed`` is the target over the best
+    dense form, ``floor`` the share of its score to keep. ``agree`` is the share of its answers that
+    is certified to stay. At 0 a frontier is certified, and 95 % is served. ``settings`` are further
+    fields of ``sparing.slim.study.Options``. ``output_dir`` (``runs/slim-TASK``) gets model, page
+    and records; the same call resumes. Raises ``UsageError`` for inputs that do not fit.
 
         outcome = sparing.slim("my-fine-tuned-bert", texts="my-texts.txt")
     """
@@ -157,7 +156,8 @@ def slim(
         _require_classifier(model)
     task, named = _task_or_texts(task, texts, model)
     folder = _path(output_dir) or Path("runs") / f"slim-{_name_of(named) or 'texts'}"
-    read = _read(task, model, tokenizer, folder, settings) | _texts_of(texts, folder)
+    given = _texts_of(texts, folder)
+    read = _read(given.get("texts", task), model, tokenizer, folder, settings) | given
     read |= {"speed": float(speed), "floor": floor, "agree": agree}
     chosen = replace(study.BUDGETS["quick" if quick else "standard"], **read, **settings)
     return _run(STUDY, chosen, folder, data, on_progress, overwrite)
@@ -363,14 +363,14 @@ def _task_or_texts(task: Any, texts: Any, model: Any) -> tuple[Any, Any]:
 
 
 def _texts_of(texts: Any, folder: Path) -> dict[str, str]:
-    """The option of texts, if there are some; objects are written into the run's folder."""
+    """The options of texts in place of a task; objects are written into the run's folder."""
     if texts is None:
         return {}
     if isinstance(texts, str | Path):
-        return {"texts": str(texts)}
+        return {"task": "", "texts": str(texts)}
     from sparing.experiment.inputs.given import given_texts
 
-    return {"texts": given_texts(texts, folder)}
+    return {"task": "", "texts": given_texts(texts, folder)}
 
 
 def _run(

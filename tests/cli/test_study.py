@@ -8,7 +8,7 @@ from sparing.experiment.installed import installed
 
 SMALL = (
     *("study", "adaattention", "--set", "tasks=digits", "--set", "shape_layers=0"),
-    *("--set", "arms=adaptive", "--set", "sizes.layers=1", "--set", "sizes.width=16"),
+    *("--set", "variants=adaptive", "--set", "sizes.layers=1", "--set", "sizes.width=16"),
     *("--set", "sizes.heads=2"),
 )
 

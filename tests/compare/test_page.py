@@ -158,7 +158,7 @@ def test_the_page_holds_everything_it_owes(page):
     elements = Elements(page)
     order = [a["id"] for tag, a in elements.tags if tag == "section"]
     assert order == [
-        *("crossover", "table", "pareto", "memory", "learning"),
+        *("figure-crossover", "table", "figure-pareto", "figure-memory", "figure-learning"),
         *("goals", "failed", "claims", "run", "words", "repeat"),
     ]
     text = " ".join(elements.text.split()).replace("\u00a0", " ")

@@ -155,7 +155,7 @@ def test_runs_of_the_same_questions_have_the_same_tasks(pieces, tmp_path):
 
 
 TIMED = CoreOptions(
-    arms=("softmax", "kerformer, by content"),
+    variants=("softmax", "kerformer, by content"),
     lengths=(32,),
     ranges=(1.0,),
     range_tokens=16,

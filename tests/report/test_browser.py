@@ -42,6 +42,8 @@ addEventListener("load", () => {{
     ground: view.getComputedStyle(inner.body).backgroundColor,
     ink: view.getComputedStyle(inner.body).color,
     line: view.getComputedStyle(inner.querySelector("svg text") || inner.body).fill,
+    contents: [...inner.querySelectorAll("nav.contents")].filter(
+      list => list.getBoundingClientRect().width > 0).length,
     drawings: [...inner.querySelectorAll("figure svg")].filter(
       svg => svg.getBoundingClientRect().width > 0).length,
     resources: view.performance.getEntriesByType("resource").map(entry => entry.name),
@@ -136,6 +138,7 @@ def test_nothing_overflows_and_nothing_is_fetched(written, tmp_path, name, width
     assert layout["over"] == []
     assert layout["scroll"] <= width
     assert layout["small"] == 0
+    assert layout["contents"] == 1  # one of two forms, by width
     assert layout["drawings"] >= 1
     assert layout["resources"] == []
     assert layout["scripts"] == 0

@@ -19,7 +19,7 @@ def run_of(machines, config):
     return Run(full_config, records, [], [])
 
 
-def test_who_judged_records_anew_did_not_measure_them():
+def test_a_new_analysis_of_records_is_no_measurement():
     run = run_of(["there"], {"machines": {"there": THERE}})
     assert dict(machine_facts(run)) == {**THERE, "machine id": "there", "sparing": "0"}
 

@@ -10,7 +10,7 @@ from sparing.models import build_model
 from sparing.tasks import load_task
 from sparing.train.augmentation import Augmentation, Augmented
 from sparing.train.contrastive import HardNegatives
-from sparing.train.objective import LabelLoss, judge_of
+from sparing.train.objective import LabelLoss, validator_of
 
 STILL = Augmentation(flips=0.0, shift=0, brightness=0.0, contrast=0.0)
 
@@ -78,10 +78,10 @@ def test_the_loss_is_that_of_changed_images():
     assert torch.equal(loss, by_hand)
 
 
-def test_what_is_inside_still_judges():
+def test_what_is_inside_still_validates():
     inner = HardNegatives()
-    assert judge_of(Augmented(inner)) is inner
-    assert judge_of(Augmented(LabelLoss())) is None
+    assert validator_of(Augmented(inner)) is inner
+    assert validator_of(Augmented(LabelLoss())) is None
 
 
 def test_texts_cannot_be_augmented():

@@ -29,7 +29,9 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 LOSS = "score_difference"
 
 
-def judge(records: Sequence[Record], options: Options, works: Sequence[Work]) -> list[GoalResult]:
+def decide_goals(
+    records: Sequence[Record], options: Options, works: Sequence[Work]
+) -> list[GoalResult]:
     """Evaluate each claim on what was measured."""
     return decide(claims_of(options, works), RecordTable(records))
 

@@ -52,7 +52,7 @@ class Options:
     """Test inputs, sampled; 0 for all."""
 
     # What is compared
-    arms: Annotated[tuple[str, ...], distinct] = ()
+    variants: Annotated[tuple[str, ...], distinct] = ()
     """Empty for all."""
     ablations: Annotated[tuple[str, ...], distinct] = ()
     """The tasks that run every variant (empty for all); the others run those of Tables I to III."""
@@ -94,11 +94,11 @@ class Options:
                 )
         for task, given in self.trained.items():
             require_names(f"trained.{task}", given, TRAINED)
-        chosen(self.arms)
+        chosen(self.variants)
 
     def arms_of(self, work: Work) -> tuple[Arm, ...]:
         """The variants of a task: all selected ones, or those of the paper's main tables."""
-        arms = (arm for arm in chosen(self.arms) if arm.everywhere or self.ablated(work))
+        arms = (arm for arm in chosen(self.variants) if arm.everywhere or self.ablated(work))
         return tuple(arm for arm in arms if arm.fits(work.task.answer))
 
     def ablated(self, work: Work) -> bool:
@@ -136,7 +136,7 @@ def works_of(
         if "test_examples" not in options_of(name):
             most = int(given.pop("test_examples", most))
         task, loaded[name] = load_for(name, given, model, data)
-        task = _limited(_judged_by_accuracy(task), most)
+        task = _limited(_scored_by_accuracy(task), most)
         usual = TEXT_SIZES if task.kind == "tokens" else IMAGE_SIZES
         model = options.image_model if task.kind == "image" else options.model
         sizes = {**usual, **options.sizes}
@@ -144,7 +144,7 @@ def works_of(
     return works, loaded
 
 
-def _judged_by_accuracy(task: Task) -> Task:
+def _scored_by_accuracy(task: Task) -> Task:
     """The task with accuracy instead of F1 as its main metric, as in Table I; F1 stays.
 
     On MRPC a model that always answers yes has an F1 of 0.80.

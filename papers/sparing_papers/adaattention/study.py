@@ -39,7 +39,7 @@ from sparing_papers.adaattention.cells.timing import (
     timing_cell,
 )
 from sparing_papers.adaattention.cells.training import arm_cell, dense_cell
-from sparing_papers.adaattention.claims import judge
+from sparing_papers.adaattention.claims import decide_goals
 from sparing_papers.adaattention.names import ADAPTIVE, FULL
 from sparing_papers.adaattention.options import BUDGETS as BUDGETS
 from sparing_papers.adaattention.options import NEEDS_ACCELERATOR, Options, works_of
@@ -72,7 +72,7 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
         "adaattention",
         config | _described(options, works, folder.name),
         lambda opened: _cells(options, works),
-        lambda records: judge(records, options, works),
+        lambda records: decide_goals(records, options, works),
         analysis,
         begin=lambda opened: restore(works, opened.records(), opened.finished()),
         estimate=lambda cells, records, finished: make_plan(cells, works, records, finished),
@@ -191,7 +191,7 @@ def _described(options: Options, works: Sequence[Work], name: str) -> dict[str, 
         "model": _model(works[0]),
         "recipe": plain(asdict(works[0].recipe(0, dense=False))),
         "dense_epochs": works[0].recipe(0, dense=True).epochs,
-        "arms": [arm.name for arm in chosen(options.arms)],
+        "arms": [arm.name for arm in chosen(options.variants)],
         "ablations": [work.name for work in works if options.ablated(work)],
         "recipes": {work.name: _recipe(work) for work in works},
         "baseline": FULL,

@@ -22,7 +22,7 @@ from sparing.tasks.shared.expressions import Expression
 from sparing.tasks.shared.published import published
 from sparing.train.values import ValueLoss
 from sparing_papers.calculator.arms import ARMS, ValueArm
-from sparing_papers.calculator.judging import Predict, probe_records, score_records
+from sparing_papers.calculator.evaluation import Predict, probe_records, score_records
 from sparing_papers.calculator.names import CALCULATOR, FIXED, LINEAR, TWO_WEIGHTS, ZERO
 from sparing_papers.calculator.options import Options
 

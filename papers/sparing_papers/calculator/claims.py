@@ -203,7 +203,7 @@ CLAIMS: tuple[Claim, ...] = (
 )
 
 
-def judge(records: Sequence[Record]) -> list[GoalResult]:
+def decide_goals(records: Sequence[Record]) -> list[GoalResult]:
     """Each claim: it holds, fails, or is undecided."""
     return decide(CLAIMS, RecordTable(records))
 

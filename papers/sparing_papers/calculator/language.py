@@ -20,7 +20,7 @@ from sparing.experiment.run import Cell, slug
 from sparing.measure.machine import threads
 from sparing.tasks.shared.expressions import Expression
 from sparing.tasks.shared.published import published
-from sparing_papers.calculator.judging import test_sets
+from sparing_papers.calculator.evaluation import test_sets
 from sparing_papers.calculator.options import Options
 
 TINY = "tiny"

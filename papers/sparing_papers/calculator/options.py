@@ -17,7 +17,7 @@ class Options:
     """What is run, and how long it may take."""
 
     # Networks. The baseline is always trained: scores are relative to its errors.
-    arms: Annotated[tuple[Annotated[str, one_of(*ARMS)], ...], distinct] = tuple(ARMS)
+    variants: Annotated[tuple[Annotated[str, one_of(*ARMS)], ...], distinct] = tuple(ARMS)
     # Seeds, and the most epochs of each training.
     seeds: Count = 5
     epochs: Count = 200
@@ -40,7 +40,7 @@ class Options:
     @property
     def trained(self) -> tuple[str, ...]:
         """The variants, the baseline first."""
-        return (BASELINE, *(arm for arm in self.arms if arm != BASELINE))
+        return (BASELINE, *(arm for arm in self.variants if arm != BASELINE))
 
 
 BUDGETS = load_budgets("sparing_papers.calculator", Options)

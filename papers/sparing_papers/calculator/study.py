@@ -22,7 +22,7 @@ from sparing.tasks.arithmetic import FACTS
 from sparing_papers.calculator.analysis import analyse
 from sparing_papers.calculator.arms import ARMS
 from sparing_papers.calculator.cells import all_cells
-from sparing_papers.calculator.claims import CLAIMS, judge
+from sparing_papers.calculator.claims import CLAIMS, decide_goals
 from sparing_papers.calculator.language import language_cells
 from sparing_papers.calculator.names import BASELINE, FIXED
 from sparing_papers.calculator.options import BUDGETS as BUDGETS
@@ -42,7 +42,7 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
         "calculator",
         config | _described(options, folder.name),
         lambda opened: _cells(options, folder),
-        judge,
+        decide_goals,
         analyse,
     )
 

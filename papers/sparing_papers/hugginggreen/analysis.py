@@ -30,7 +30,7 @@ from sparing_papers.hugginggreen.names import (
 )
 
 LAST_QUARTER, PLATEAU = 0.75, 0.005
-DIFFERENCE = "rival_difference"
+DIFFERENCE = "baseline_difference"
 RATIOS = {
     "energy_ratio": "train_energy_j",
     "time_ratio": "train_time_s",
@@ -115,9 +115,9 @@ def _against_dense(group: Group, margin: float) -> list[Record]:
                 group, f"{score_of(group)}_difference", arm, DENSE, margin
             )
             derived += [record for record in (*ratios, difference) if record]
-        derived += _against_rivals(group, arm, margin)
+        derived += _against_baselines(group, arm, margin)
     _correct(r for r in derived if r.name == "energy_ratio" and r.labels["arm"] != AGAIN)
-    _correct(r for r in derived if r.name == DIFFERENCE and r.labels["rival"] == "random")
+    _correct(r for r in derived if r.name == DIFFERENCE and r.labels["baseline_kind"] == "random")
     return derived
 
 
@@ -129,7 +129,7 @@ def _correct(records: Iterable[Record]) -> None:
         record.labels["holm_p"] = p
 
 
-def rivals_of(group: Group, arm: str) -> dict[str, str]:
+def baselines_of(group: Group, arm: str) -> dict[str, str]:
     """The baselines of a variant, by kind: random patches, and dense or convolutions at equal cost.
 
     Variants with a schedule have none, as they cost more than the variants that always select.
@@ -153,17 +153,17 @@ def rivals_of(group: Group, arm: str) -> dict[str, str]:
     return {kind: name for kind, name in named.items() if name in group.arms}
 
 
-def _against_rivals(group: Group, arm: str, margin: float) -> list[Record]:
+def _against_baselines(group: Group, arm: str, margin: float) -> list[Record]:
     derived = []
-    for kind, rival in rivals_of(group, arm).items():
+    for kind, baseline in baselines_of(group, arm).items():
         records = (
-            difference_record(group, DIFFERENCE, arm, rival, margin),
-            ratio_record(group, "rival_energy_ratio", "train_energy_j", arm, rival),
-            ratio_record(group, "rival_flops_ratio", "train_flops", arm, rival),
+            difference_record(group, DIFFERENCE, arm, baseline, margin),
+            ratio_record(group, "baseline_energy_ratio", "train_energy_j", arm, baseline),
+            ratio_record(group, "baseline_flops_ratio", "train_flops", arm, baseline),
         )
         for record in records:
             if record is not None:
-                record.labels["rival"] = kind
+                record.labels["baseline_kind"] = kind
                 derived.append(record)
     return derived
 
@@ -256,9 +256,9 @@ def _stages(group: Group, margin: float) -> list[Record]:
     """Staged variants against training from scratch: as short, of equal energy, of equal steps."""
     records: list[Record | None] = []
     for arm in STAGED:
-        for rival in (SCRATCH, *(longer.name for longer in LONGER if longer.of == arm)):
+        for baseline in (SCRATCH, *(longer.name for longer in LONGER if longer.of == arm)):
             records += [
-                difference_record(group, "stage_difference", arm, rival, margin),
-                ratio_record(group, "stage_energy_ratio", "train_energy_j", arm, rival),
+                difference_record(group, "stage_difference", arm, baseline, margin),
+                ratio_record(group, "stage_energy_ratio", "train_energy_j", arm, baseline),
             ]
     return [record for record in records if record]

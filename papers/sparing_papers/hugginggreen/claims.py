@@ -27,7 +27,7 @@ from sparing_papers.hugginggreen.options import Options
 SAVED = 0.75
 
 
-def judge(
+def decide_goals(
     options: Options, tasks: Mapping[str, Task], records: Sequence[Record]
 ) -> list[GoalResult]:
     """Every task's claims; few pairs leave them undecided."""
@@ -112,12 +112,12 @@ def _patch_claims(options: Options, name: str, task: Task) -> list[Declared]:
     text = f"{name}: {first} loses at most {points}"
     dense = {**labels, "to": DENSE}
     better = f"{name}: {first} is better than random patches"
-    random = {**labels, "rival": "random"}
+    random = {**labels, "baseline_kind": "random"}
     return [
         less("energy", "target_energy_ratio"),
         less("arithmetic", "target_flops_ratio"),
         _claim(text, -options.margin, "score", "accuracy_difference", dense, plateau=True),
-        _claim(better, 0.0, "score", "rival_difference", random),
+        _claim(better, 0.0, "score", "baseline_difference", random),
     ]
 
 

@@ -43,7 +43,7 @@ def saving(group: Group, arm: str) -> Record | None:
 
 def beats_random(group: Group, arm: str) -> bool:
     """Whether the variant is clearly more accurate than random patches of its share."""
-    difference = group.records.find("rival_difference", arm=arm, rival="random")
+    difference = group.records.find("baseline_difference", arm=arm, baseline_kind="random")
     return difference is not None and side(difference) > 0
 
 
@@ -51,7 +51,9 @@ def choice_sides(groups: Sequence[Group]) -> list[int]:
     """1, -1 or 0 for each selection: better than random patches, worse, or undecided."""
     patches = (group for group in groups if group.question == PATCHES)
     return [
-        side(r) for group in patches for r in group.records.all("rival_difference", rival="random")
+        side(r)
+        for group in patches
+        for r in group.records.all("baseline_difference", baseline_kind="random")
     ]
 
 

@@ -15,7 +15,7 @@ from sparing.experiment.records import RecordTable
 from sparing.measure.seeds import compared, components, quantity
 from sparing_papers.hugginggreen.names import AGAIN, DENSE
 
-RIVAL_KINDS = ("fewer steps", "larger patches", "convolutions", "half the layers")
+BASELINE_KINDS = ("fewer steps", "larger patches", "convolutions", "half the layers")
 Entry = Mapping[str, Any]
 
 
@@ -94,7 +94,7 @@ class Group:
 
 
 def _order(arm: str) -> tuple[bool, bool, int, str]:
-    kind = next((n for n, kind in enumerate(RIVAL_KINDS, 1) if arm.startswith(kind)), 0)
+    kind = next((n for n, kind in enumerate(BASELINE_KINDS, 1) if arm.startswith(kind)), 0)
     return arm != DENSE, arm != AGAIN, kind, arm
 
 

@@ -32,7 +32,7 @@ from sparing_papers.hugginggreen.arms import (
 )
 from sparing_papers.hugginggreen.boxes import box_cells
 from sparing_papers.hugginggreen.cells import arm_cell
-from sparing_papers.hugginggreen.claims import described, judge
+from sparing_papers.hugginggreen.claims import decide_goals, described
 from sparing_papers.hugginggreen.names import ATTENTION, BOXES, PATCHES, STAGES
 from sparing_papers.hugginggreen.options import BUDGETS as BUDGETS
 from sparing_papers.hugginggreen.options import NEEDS_ACCELERATOR, load, task_names, unlabelled
@@ -62,7 +62,7 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
         "hugginggreen",
         config | described(options, tasks, folder.name),
         lambda opened: _cells(options, tasks, boxed, folder, data),
-        lambda records: judge(options, tasks, records),
+        lambda records: decide_goals(options, tasks, records),
         lambda measured: analyse(measured, tested, options.margin),
         estimate=partial(plan_by_kind, parts=3),
     )

@@ -77,7 +77,9 @@ def claims_of(questions: Sequence[str]) -> list[Claim]:
     return [claim for claim in CLAIMS if {*claim.questions} & {*questions}]
 
 
-def judge(records: Sequence[Record], questions: Sequence[str] = QUESTIONS) -> list[GoalResult]:
+def decide_goals(
+    records: Sequence[Record], questions: Sequence[str] = QUESTIONS
+) -> list[GoalResult]:
     """Each claim and goal of these questions: it holds, does not, or is undecided."""
     return decide(claims_of(questions), RecordTable(records))
 

@@ -42,7 +42,7 @@ class CoreOptions:
     predicted to take longer than ``most_seconds`` or more than ``most_bytes`` is not run.
     """
 
-    arms: tuple[str, ...] = ("softmax", "efficient", "linear", "performer", BY_CONTENT)
+    variants: tuple[str, ...] = ("softmax", "efficient", "linear", "performer", BY_CONTENT)
     lengths: Annotated[tuple[Length, ...], some, distinct] = (1000, 10_000, 100_000, 1_000_000)
     ranges: Annotated[tuple[Positive, ...], distinct] = (1.0, 2.0, 4.0, 6.0, 8.0, 10.0)
     range_tokens: Length = 10_000
@@ -53,22 +53,22 @@ class CoreOptions:
 
     def __post_init__(self) -> None:
         check_fields(self, "cores")
-        require_arms(self.arms)
-        if BY_CONTENT not in self.arms or "softmax" not in self.arms:
-            raise UsageError(f"cores.arms must hold softmax and {BY_CONTENT}")
+        require_arms(self.variants)
+        if BY_CONTENT not in self.variants or "softmax" not in self.variants:
+            raise UsageError(f"cores.variants must hold softmax and {BY_CONTENT}")
 
 
 def core_cells(options: CoreOptions, thread_count: int) -> list[Cell]:
     """Times by length, times by range, then memory, each variant in a process of its own."""
     sweep = core_sweep(options, thread_count)
-    cells = [_length_cell(sweep, options.arms, tokens) for tokens in options.lengths]
-    cells += [_range_cell(sweep, options, arm) for arm in options.arms]
+    cells = [_length_cell(sweep, options.variants, tokens) for tokens in options.lengths]
+    cells += [_range_cell(sweep, options, arm) for arm in options.variants]
     sizes = [(tokens, RANGE) for tokens in options.lengths]
     if options.ranges and options.range_memory:
         ends = (min(options.ranges), max(options.ranges))
         sizes += [(options.range_tokens, spread) for spread in ends]
     for tokens, spread in dict.fromkeys(sizes):
-        for arm in dict.fromkeys((*options.arms, "eager")):
+        for arm in dict.fromkeys((*options.variants, "eager")):
             key = f"cores/memory/{tokens}/{spread:g}/{slug(arm)}"
             point = core_point(arm, tokens, spread)
             point.labels["spread"] = spread

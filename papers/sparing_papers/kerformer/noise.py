@@ -38,7 +38,7 @@ def noise(records: RecordTable, confidence: float) -> Estimate | None:
         return {
             f"{question}/{task}": shares_kept
             for question in ASKED
-            for task, shares_kept in _kept(records, question, arm, share).items()
+            for task, shares_kept in _shares_kept(records, question, arm, share).items()
         }
 
     ours, theirs = by_task(KERFORMER), by_task(DENSE)
@@ -48,7 +48,7 @@ def noise(records: RecordTable, confidence: float) -> Estimate | None:
     return gap if gap is None or both == parts.keys() else replace(gap, interval=None)
 
 
-def _kept(records: RecordTable, question: str, arm: str, share: float) -> dict[str, BySeed]:
+def _shares_kept(records: RecordTable, question: str, arm: str, share: float) -> dict[str, BySeed]:
     """By task and seed: the share of what a variant is above chance that noise leaves."""
     labels, chances = ASKED[question], deciding(records, question)
     clean = scores_of(records, question, arm, labels=labels)

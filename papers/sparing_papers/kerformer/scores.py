@@ -249,13 +249,13 @@ def paired_share(*names: str) -> Measure:
             return None
         chance = records.find("chance", **IMDB)
         sure = chance is not None and _swapped_decide(records, chance, "warm", FEWEST_SEEDS)
-        estimates = [_kept(record, confidence, sure) for record in best if record is not None]
+        estimates = [_share_kept(record, confidence, sure) for record in best if record is not None]
         return least(estimates, estimates)
 
     return measure
 
 
-def _kept(record: Record, confidence: float, sure: bool) -> Estimate:
+def _share_kept(record: Record, confidence: float, sure: bool) -> Estimate:
     """A share of the accuracy kept; its count is that of examples, not of seeds."""
     seeds = int(record.labels.get("seeds") or 1)
     ends = record.interval if sure and seeds >= FEWEST_SEEDS else None

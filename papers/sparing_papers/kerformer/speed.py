@@ -32,7 +32,7 @@ class SpeedOptions:
     at ``longest`` (0: left out).
     """
 
-    arms: tuple[str, ...] = (
+    variants: tuple[str, ...] = (
         *("softmax", "local", "reformer", "bigbird", "linear", "performer", "longformer", "dct"),
         *(KERFORMER, BY_CONTENT, "efficient", "linformer", "nystrom"),
     )
@@ -43,7 +43,7 @@ class SpeedOptions:
 
     def __post_init__(self) -> None:
         check_fields(self, "speed")
-        require_arms(self.arms)
+        require_arms(self.variants)
 
 
 def step_call(arm: str, tokens: int, batch: int, kind: Kind) -> Callable[[], object]:
@@ -101,9 +101,11 @@ def speed_cells(options: SpeedOptions, thread_count: int) -> list[Cell]:
     sweep = Sweep(step_call, options.rounds, thread_count)
     cells = [_time_cell(sweep, options, n, kind) for n in options.lengths for kind in KINDS]
     most = max(options.lengths)
-    steps = [_point(arm, most, 1, "training") for arm in dict.fromkeys((*options.arms, "eager"))]
+    steps = [
+        _point(arm, most, 1, "training") for arm in dict.fromkeys((*options.variants, "eager"))
+    ]
     if options.longest:
-        steps += [_point(arm, options.longest, 1, "inference") for arm in options.arms]
+        steps += [_point(arm, options.longest, 1, "inference") for arm in options.variants]
     for step in steps:
         kind, tokens = step.labels["kind"], step.arguments["tokens"]
         key = f"speed/memory/{kind}/{tokens}/{slug(step.arm)}"
@@ -118,7 +120,7 @@ def _point(arm: str, tokens: int, batch: int, kind: Kind) -> Point:
 
 def _time_cell(sweep: Sweep, options: SpeedOptions, tokens: int, kind: Kind) -> Cell:
     batch = max(1, options.step_tokens // tokens)
-    points = [_point(arm, tokens, batch, kind) for arm in dict.fromkeys((DENSE, *options.arms))]
+    points = [_point(arm, tokens, batch, kind) for arm in dict.fromkeys((DENSE, *options.variants))]
     seconds = len(points) * (options.rounds + 3) * (0.8 if kind == "training" else 0.3)
     weight = seconds * batch * tokens / 4096
     return Cell(f"speed/{kind}/{tokens}", partial(_rates, sweep, points), weight)

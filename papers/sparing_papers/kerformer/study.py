@@ -23,7 +23,7 @@ from sparing.experiment.inputs.recipes import require_accelerator
 from sparing.experiment.plan import clocked
 from sparing.experiment.run import Cell
 from sparing.experiment.study import base_config, plain
-from sparing_papers.kerformer.claims import claims_of, judge
+from sparing_papers.kerformer.claims import claims_of, decide_goals
 from sparing_papers.kerformer.cores import core_cells
 from sparing_papers.kerformer.options import (
     ARENA,
@@ -40,7 +40,7 @@ from sparing_papers.kerformer.speed import speed_cells
 from sparing_papers.long_range.analysis import analyse
 from sparing_papers.long_range.answers import paired_records
 from sparing_papers.long_range.arms import DENSE
-from sparing_papers.long_range.judges import Neighbours, Noise
+from sparing_papers.long_range.measurements import Neighbours, Noise
 from sparing_papers.long_range.pretrained import notes as transfer_notes
 from sparing_papers.long_range.pretrained import pretrained_cells
 from sparing_papers.long_range.train import training_cells
@@ -74,7 +74,7 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
         "kerformer",
         config | _described(options, works, folder.name, data),
         lambda opened: _cells(options, works, folder, data),
-        lambda records: judge(records, options.questions),
+        lambda records: decide_goals(records, options.questions),
         analysis,
     )
 
@@ -131,9 +131,9 @@ def _cells(
         cells += core_cells(options.cores, threads)
     if SPEED in options.questions:
         cells += speed_cells(options.speed, threads)
-    judges = (Noise(options.noise), Neighbours(options.looked_at))
+    measurements = (Noise(options.noise), Neighbours(options.looked_at))
     for work in works:
-        cells += training_cells(work, judges if work.question == ARENA else ())
+        cells += training_cells(work, measurements if work.question == ARENA else ())
     if PRETRAINED in options.questions:
         cells += pretrained_cells(
             options.pretrained,
@@ -142,7 +142,7 @@ def _cells(
             seeds=options.seeds,
             thread_count=threads,
             watts_per_core=options.arena.watts_per_core,
-            judges=judges,
+            measurements=measurements,
         )
     return [clocked(cell) for cell in cells]
 
@@ -160,8 +160,8 @@ def _arms(options: Options) -> list[str]:
     """The variants of all questions of the run, those that are trained from nothing first."""
     pretrained = options.pretrained
     by_question = {
-        CORES: options.cores.arms,
-        SPEED: options.speed.arms,
+        CORES: options.cores.variants,
+        SPEED: options.speed.variants,
         PRETRAINED: [arm for task in pretrained.tasks for arm in pretrained.of(task).compared],
     }
     trained = [arm for settings in _trained(options).values() for arm in settings.compared]

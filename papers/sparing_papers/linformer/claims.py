@@ -42,7 +42,7 @@ NEAREST_SLOTS = 64
 FEWEST_LENGTHS = 3
 
 
-def judge(
+def decide_goals(
     options: Options,
     tasks: Sequence[str],
     records: Sequence[Record],

@@ -27,7 +27,7 @@ from sparing_papers.long_range.answers import score_records
 from sparing_papers.long_range.arms import DENSE, arm_of, options_of
 from sparing_papers.long_range.pilot import idle_after_pilot
 from sparing_papers.long_range.projection import PROJECTIONS, Way, projection
-from sparing_papers.long_range.train import Judge, arm_cell, training_cells
+from sparing_papers.long_range.train import Measurement, arm_cell, training_cells
 from sparing_papers.long_range.work import LongWork
 
 if TYPE_CHECKING:
@@ -84,14 +84,16 @@ def lengthened(
     return model.eval()
 
 
-def by_length(options: Options, data: Path | None, tests: dict[int, Any] | None = None) -> Judge:
+def by_length(
+    options: Options, data: Path | None, tests: dict[int, Any] | None = None
+) -> Measurement:
     """A measurement of trained variants: the score at each factor, and the drop at the largest.
 
     The inputs are read once and kept in ``tests``.
     """
     test_tasks = {} if tests is None else tests
 
-    def judge(model: PreTrainedModel, work: LongWork, labels: Labels) -> list[Record]:
+    def measure(model: PreTrainedModel, work: LongWork, labels: Labels) -> list[Record]:
         assert isinstance(work, LinWork)
         if not test_tasks:
             test_tasks.update(by_factor(work, options.factors, options.length_examples, data))
@@ -99,13 +101,13 @@ def by_length(options: Options, data: Path | None, tests: dict[int, Any] | None 
         records: list[Record] = []
         for name in WAYS if arm == LINFORMER else (arm,):
             arm_labels = {**labels, "arm": name}
-            records += _at_each(model, work, arm_labels, seed, test_tasks)
+            records += _by_factor(model, work, arm_labels, seed, test_tasks)
         return records
 
-    return judge
+    return measure
 
 
-def _at_each(
+def _by_factor(
     model: PreTrainedModel, work: LinWork, labels: Labels, seed: int, tests: Mapping[int, Any]
 ) -> list[Record]:
     arm, way = str(labels["arm"]), WAYS.get(str(labels["arm"]), "sliced")
@@ -116,13 +118,13 @@ def _at_each(
         longer = model
         if factor > 1:
             longer = lengthened(work, built, seed, copy.deepcopy(model), task.tokens, way)
-        judged = evaluate(longer, task, batch_size=32 // factor or 1)
-        records += score_records(judged, at, "length_score")
+        evaluation = evaluate(longer, task, batch_size=32 // factor or 1)
+        records += score_records(evaluation, at, "length_score")
         records += measured(at, "share", length_chance=task.chance)
         if factor == 1:
-            first = judged.score
+            first = evaluation.score
         else:
-            records += measured(at, "share", judged.count, length_drop=first - judged.score)
+            records += measured(at, "share", evaluation.count, length_drop=first - evaluation.score)
     return records
 
 
@@ -144,7 +146,7 @@ def require_lengthening(arms: Sequence[str], tokens: int, longest: int) -> None:
 
 
 def longer_cells(
-    options: Options, work: LinWork, data: Path | None, judges: tuple[Judge, ...] = ()
+    options: Options, work: LinWork, data: Path | None, measurements: tuple[Measurement, ...] = ()
 ) -> list[Cell]:
     """Every variant trained with every seed, and evaluated at each length.
 
@@ -152,7 +154,7 @@ def longer_cells(
     """
     tokens = trained_tokens(work)
     require_lengthening(work.options.arms_for(work.name), tokens, max(options.factors) * tokens)
-    return training_cells(work, (by_length(options, data), *judges), always=(DENSE,))
+    return training_cells(work, (by_length(options, data), *measurements), always=(DENSE,))
 
 
 def forms_of(options: Options, tokens: int) -> dict[str, dict[str, Any]]:

@@ -71,7 +71,7 @@ class ErrorOptions:
 SWAPS = PretrainedOptions(
     tasks=("imdb",),
     stages=Stages(
-        arms=(DENSE, LINFORMER, POOLED, "linear", "nystrom", UNIFORM),
+        variants=(DENSE, LINFORMER, POOLED, "linear", "nystrom", UNIFORM),
         dense_epochs=3,
         layer_epochs=2,
         later_epochs=2,

@@ -19,7 +19,7 @@ from sparing.tasks.shared.words import CLASS, FIRST_BYTE, spaced
 from sparing.train import evaluate
 from sparing_papers.linformer.options import SHIFT, Options
 from sparing_papers.long_range.answers import answers_record
-from sparing_papers.long_range.judges import Asked
+from sparing_papers.long_range.measurements import Asked
 from sparing_papers.long_range.work import evenly
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def by_domain(
     """A measurement of variants trained on reviews: the score at home, elsewhere, and the drop."""
     tasks: dict[str, Task] = {}
 
-    def judge(model: PreTrainedModel, work: Asked, labels: Labels) -> list[Record]:
+    def measure(model: PreTrainedModel, work: Asked, labels: Labels) -> list[Record]:
         if not tasks:
             tasks.update(domains_of(work.task, options, data)[0])
         home = evaluate(model, work.task, batch_size=32)
@@ -122,16 +122,18 @@ def by_domain(
         scores = {"score": home.score, "home_chance": work.task.chance}
         records = measured(of_arm, "share", home.count, **scores)
         for domain, task in tasks.items():
-            judged = evaluate(model, task, batch_size=32)
+            evaluation = evaluate(model, task, batch_size=32)
             there: Labels = {**of_arm, "domain": domain}
-            if judged.right is not None:
-                records.append(answers_record(judged.right, there))
-            drop = home.score - judged.score
-            values = {"domain_score": judged.score, "domain_drop": drop}
-            records += measured(there, "share", judged.count, **values, domain_chance=task.chance)
+            if evaluation.right is not None:
+                records.append(answers_record(evaluation.right, there))
+            drop = home.score - evaluation.score
+            values = {"domain_score": evaluation.score, "domain_drop": drop}
+            records += measured(
+                there, "share", evaluation.count, **values, domain_chance=task.chance
+            )
         return [*records, *_elsewhere(records, of_arm)]
 
-    return judge
+    return measure
 
 
 def _elsewhere(records: Sequence[Record], labels: Labels) -> Iterator[Record]:

@@ -58,13 +58,13 @@ def _layer(weights: Tensor, labels: Labels, tokens: int) -> Iterator[Record]:
         for head, value in enumerate(values.tolist()):
             yield from measured({**labels, "head": head}, "", count, **{name: value})
     held = shares.cumsum(-1).mean(0)
-    for span, first in _kept(tokens):
+    for span, first in _summed_counts(tokens):
         for head, value in enumerate(held[:, first - 1].tolist()):
             at: Labels = {**labels, "head": head, "kept": span}
             yield from measured(at, "share", count, kept_share=value)
 
 
-def _kept(tokens: int) -> list[tuple[Label, int]]:
+def _summed_counts(tokens: int) -> list[tuple[Label, int]]:
     """How many of the first singular values are summed: powers of two, and a quarter of all."""
     powers = [2**n for n in range(tokens.bit_length()) if 2**n < tokens]
     return [*((count, count) for count in (*powers, tokens)), (QUARTER, max(1, tokens // 4))]

@@ -27,7 +27,7 @@ from sparing.experiment.study import base_config, plain
 from sparing.tasks import Task
 from sparing.tasks.shared.files import given_folder
 from sparing_papers.linformer.analysis import analyse
-from sparing_papers.linformer.claims import FEWEST_LENGTHS, judge
+from sparing_papers.linformer.claims import FEWEST_LENGTHS, decide_goals
 from sparing_papers.linformer.cost import cost_cells
 from sparing_papers.linformer.error import error_cell
 from sparing_papers.linformer.language.cells import digests as language_digests
@@ -93,7 +93,7 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
         "linformer",
         config | _described(options, loaded, folder.name),
         lambda opened: _cells(options, loaded, folder, data),
-        lambda records: judge(options, list(loaded.works), records, forms),
+        lambda records: decide_goals(options, list(loaded.works), records, forms),
         lambda measured: analyse(measured, chances),
     )
 
@@ -158,8 +158,8 @@ def _cells(options: Options, loaded: Loaded, folder: Path, data: Path | None) ->
         for work in works:
             cells += longer_cells(options, work, data)
         for work in texts:
-            judges = (by_domain(options, data),) if SHIFT in questions else ()
-            cells += longer_cells(options, work, data, judges)
+            measurements = (by_domain(options, data),) if SHIFT in questions else ()
+            cells += longer_cells(options, work, data, measurements)
     if SHARED in questions and (first := _first(options, loaded)):
         cells += sharing_cells(options, first)
     for source in _sources(options, [*works, *texts], data):
@@ -175,7 +175,7 @@ def _cells(options: Options, loaded: Loaded, folder: Path, data: Path | None) ->
         swaps = replace(options.swapped, model=options.pretrained)
         last = (by_domain(options, data, swapped=True),) if SHIFT in questions else ()
         seeds = given.seeds
-        cells += pretrained_cells(swaps, folder, data, seeds=seeds, last_judges=last, **spent)
+        cells += pretrained_cells(swaps, folder, data, seeds=seeds, last_measurements=last, **spent)
     if LANGUAGE in questions:
         cells += language_cells(options.language, folder, data, seeds=given.seeds, **spent)
     return [clocked(cell) for cell in cells]

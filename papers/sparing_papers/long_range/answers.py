@@ -37,12 +37,12 @@ def answers_record(
 
 
 def score_records(
-    judged: Evaluation, labels: Mapping[str, Label], name: str = "score", answers: str = ANSWERS
+    evaluation: Evaluation, labels: Mapping[str, Label], name: str = "score", answers: str = ANSWERS
 ) -> list[Record]:
     """A score on a split, and which examples were right where answers are classes."""
-    records = measured(labels, "share", judged.count, **{name: judged.score})
-    if judged.right is not None:
-        records.append(answers_record(judged.right, labels, answers))
+    records = measured(labels, "share", evaluation.count, **{name: evaluation.score})
+    if evaluation.right is not None:
+        records.append(answers_record(evaluation.right, labels, answers))
     return records
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from sparing.tasks import Task
 
-JUDGED_AT_ONCE = 32
+EVALUATED_AT_ONCE = 32
 
 
 def length_records(
@@ -34,11 +34,11 @@ def length_records(
         if other is not None:
             arms[f"{labels['arm']}, {other[0]}"] = other[1] if tokens > trained else model
         for arm, form in arms.items():
-            records += _judged(form, task, {**labels, "arm": arm, "tokens": tokens})
+            records += _evaluated(form, task, {**labels, "arm": arm, "tokens": tokens})
     return records
 
 
-def _judged(model: PreTrainedModel, task: Task, labels: Labels) -> list[Record]:
-    judged = evaluate(model, task, batch_size=JUDGED_AT_ONCE)
+def _evaluated(model: PreTrainedModel, task: Task, labels: Labels) -> list[Record]:
+    evaluation = evaluate(model, task, batch_size=EVALUATED_AT_ONCE)
     chance = measured(labels, "share", length_chance=task.chance)
-    return [*score_records(judged, labels, "length_score"), *chance]
+    return [*score_records(evaluation, labels, "length_score"), *chance]

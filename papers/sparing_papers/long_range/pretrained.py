@@ -24,7 +24,7 @@ from sparing_papers.long_range.answers import DENSE_MODEL
 from sparing_papers.long_range.arms import require_arms
 from sparing_papers.long_range.stages import Stages
 from sparing_papers.long_range.swapped import (
-    Judge,
+    Measurement,
     SwappedWork,
     arm_records,
     dense_records,
@@ -52,7 +52,7 @@ SEEN = {"mnli": "MultiNLI", "qqp": "Quora's duplicate questions"}
 # dense attention, which grows with the length, as its dropout is not fused; with linear attention;
 # layer by layer; end to end beside a teacher; and evaluated.
 DENSE_TOKEN_S, DENSE_PAIR_S, PLAIN_TOKEN_S = 1.0e-3, 2.5e-6, 1.0e-3
-LAYERS_TOKEN_S, TAUGHT_TOKEN_S, JUDGED_TOKEN_S = 0.6e-3, 1.4e-3, 0.35e-3
+LAYERS_TOKEN_S, TAUGHT_TOKEN_S, EVALUATED_TOKEN_S = 0.6e-3, 1.4e-3, 0.35e-3
 STEP_S = 0.15
 TYPICAL_TOKENS = {"sst2": 14, "amazon": 16, "qqp": 32, "mnli": 40, "imdb": 290}
 USUAL_EXAMPLES = {"amazon": 720}
@@ -86,12 +86,12 @@ class PretrainedOptions:
                         f"pretrained.stages_of.{task} has no {name!r}{nearest(name, stage_names)}"
                     )
         for task in {*self.tasks, *self.stages_of}:
-            require_arms(self.of(task).arms)
+            require_arms(self.of(task).variants)
 
     def of(self, task: str) -> Stages:
         """How one task is trained."""
         changes: dict[str, Any] = dict(self.stages_of.get(task, {}))
-        for name in ("arms", "read_at"):
+        for name in ("variants", "read_at"):
             if name in changes:
                 changes[name] = tuple(changes[name])
         return replace(self.stages, **changes)
@@ -105,13 +105,13 @@ def pretrained_cells(
     seeds: int,
     thread_count: int,
     watts_per_core: float,
-    judges: Sequence[Judge] = (),
-    last_judges: Sequence[Judge] = (),
+    measurements: Sequence[Measurement] = (),
+    last_measurements: Sequence[Measurement] = (),
 ) -> list[Cell]:
     """Task by task and seed by seed: the dense model first, then every variant in a random order.
 
-    ``judges`` measure every swapped model that was trained with labels alone, ``last_judges``
-    every one that imitated the dense model.
+    ``measurements`` measure every swapped model that was trained with labels alone,
+    ``last_measurements`` every one that imitated the dense model.
     """
     if not options.model:
         return []
@@ -130,8 +130,8 @@ def pretrained_cells(
             data=data,
             thread_count=thread_count,
             watts_per_core=watts_per_core,
-            judges=tuple(judges),
-            last_judges=tuple(last_judges),
+            measurements=tuple(measurements),
+            last_measurements=tuple(last_measurements),
         )
         for seed in range(min(seeds, stages.most_seeds or seeds)):
             cells += _cells_of(work, seed)
@@ -160,12 +160,12 @@ def _seconds(work: SwappedWork) -> tuple[float, float]:
     def epoch(token_s: float) -> float:
         return steps * STEP_S + examples * tokens * token_s
 
-    judged = (stages.test_examples or 1000) * tokens * JUDGED_TOKEN_S
-    dense = stages.dense_epochs * epoch(DENSE_TOKEN_S + tokens * DENSE_PAIR_S) + judged
+    evaluation_s = (stages.test_examples or 1000) * tokens * EVALUATED_TOKEN_S
+    dense = stages.dense_epochs * epoch(DENSE_TOKEN_S + tokens * DENSE_PAIR_S) + evaluation_s
     arm = stages.layer_epochs * epoch(LAYERS_TOKEN_S) + stages.later_epochs * epoch(TAUGHT_TOKEN_S)
     arm += stages.plain * stages.swapped_epochs * epoch(PLAIN_TOKEN_S)
-    evaluations = (4 + len(work.judges) if stages.plain else 3) + len(work.last_judges)
-    return 5.0 + dense, 10.0 + arm + evaluations * judged
+    evaluations = (4 + len(work.measurements) if stages.plain else 3) + len(work.last_measurements)
+    return 5.0 + dense, 10.0 + arm + evaluations * evaluation_s
 
 
 def can_be_had(task: str, data: Path | None) -> bool:

@@ -32,7 +32,7 @@ class Stages:
     - ``keep`` keeps the weights of swapped models.
     """
 
-    arms: tuple[str, ...] = (DENSE, BY_CONTENT, "linear", "efficient", UNIFORM)
+    variants: tuple[str, ...] = (DENSE, BY_CONTENT, "linear", "efficient", UNIFORM)
     dense_epochs: Count = 3
     layer_epochs: NotNegative = 2
     later_epochs: NotNegative = 2
@@ -56,7 +56,7 @@ class Stages:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        require_arms(self.arms)
+        require_arms(self.variants)
         if not self.swapped_epochs:
             raise UsageError("layer_epochs and later_epochs are both 0: nothing would be trained")
         self.distillation  # noqa: B018  # raises for bad weights
@@ -69,7 +69,7 @@ class Stages:
     @property
     def compared(self) -> tuple[str, ...]:
         """The variants with dense attention, trained on as long as they, and the control."""
-        return tuple(dict.fromkeys((DENSE, *self.arms, UNIFORM)))
+        return tuple(dict.fromkeys((DENSE, *self.variants, UNIFORM)))
 
     @property
     def distillation(self) -> Distillation:

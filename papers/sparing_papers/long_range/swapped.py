@@ -33,8 +33,8 @@ from sparing.transfer.opening import open_model
 from sparing.transfer.swap import swap
 from sparing_papers.long_range.answers import DENSE_MODEL, TEACHER, score_records
 from sparing_papers.long_range.arms import arm_of, is_random, options_of
-from sparing_papers.long_range.judges import Asked
-from sparing_papers.long_range.longer import JUDGED_AT_ONCE, length_records
+from sparing_papers.long_range.longer import EVALUATED_AT_ONCE, length_records
+from sparing_papers.long_range.measurements import Asked
 from sparing_papers.long_range.stages import Stages
 from sparing_papers.long_range.transfer import LayerwiseLoss, layer_errors, teacher_of
 from sparing_papers.long_range.work import TaskOptions, evenly, load
@@ -49,7 +49,7 @@ FILES: dict[str, dict[str, Any]] = {
     "amazon": {"train": "amazon/amazon_cells_labelled.txt.gz", "header": False}
 }
 MAY_BE_CUT = {"mnli": "glue/MNLI"}
-Judge = Callable[["PreTrainedModel", Asked, Labels], list[Record]]
+Measurement = Callable[["PreTrainedModel", Asked, Labels], list[Record]]
 
 
 def has_only_dev(task: str, data: Path | None) -> bool:
@@ -64,8 +64,8 @@ def has_only_dev(task: str, data: Path | None) -> bool:
 class SwappedWork:
     """One task and one pretrained model: what the cells of all variants and seeds share.
 
-    ``judges`` measure a swapped model that was trained with labels alone, as published,
-    ``last_judges`` one that imitated the dense model to the end.
+    ``measurements`` measure a swapped model that was trained with labels alone, as published,
+    ``last_measurements`` one that imitated the dense model to the end.
     """
 
     name: str
@@ -76,8 +76,8 @@ class SwappedWork:
     data: Path | None = None
     thread_count: int = 1
     watts_per_core: float = 5.0
-    judges: tuple[Judge, ...] = ()
-    last_judges: tuple[Judge, ...] = ()
+    measurements: tuple[Measurement, ...] = ()
+    last_measurements: tuple[Measurement, ...] = ()
 
     @cached_property
     def task(self) -> Task:
@@ -190,10 +190,10 @@ class SwappedWork:
     @cached_property
     def batches(self) -> list[dict[str, Tensor]]:
         """The test examples on which outputs are compared, at even distances."""
-        test, most = self.task.test, JUDGED_AT_ONCE * self.stages.compared_batches
+        test, most = self.task.test, EVALUATED_AT_ONCE * self.stages.compared_batches
         count = min(most, len(test))
         chosen = [test[index * len(test) // count] for index in range(count)]
-        parts = [chosen[n : n + JUDGED_AT_ONCE] for n in range(0, count, JUDGED_AT_ONCE)]
+        parts = [chosen[n : n + EVALUATED_AT_ONCE] for n in range(0, count, EVALUATED_AT_ONCE)]
         collated = [self.task.collate(part) for part in parts]
         return [{k: v for k, v in batch.items() if k != "labels"} for batch in collated]
 
@@ -210,11 +210,13 @@ def dense_records(work: SwappedWork, seed: int) -> list[Record]:
     recipe = work.recipe(stages.dense_epochs, stages.dense_rate, seed)
     with threads(work.thread_count):
         trained = train_metered(model, work.task, recipe, model_dir, work.watts_per_core)
-        judged = evaluate(model, work.task, batch_size=JUDGED_AT_ONCE)
-    result = {"score": judged.score, "data": work.digest}
+        evaluation = evaluate(model, work.task, batch_size=EVALUATED_AT_ONCE)
+    result = {"score": evaluation.score, "data": work.digest}
     write_atomically(model_dir / SCORE_FILE, json.dumps(result) + "\n")
     of_task: Labels = {"question": "pretrained", "task": work.name, "metric": work.task.metric}
-    records = score_records(judged, labels) + measured(of_task, "share", chance=work.task.chance)
+    records = score_records(evaluation, labels) + measured(
+        of_task, "share", chance=work.task.chance
+    )
     for name, split in work.task.splits.items():
         records += measured({**of_task, "split": name}, "", examples=float(len(split)))
     return [*records, *_curve(trained, labels, 0), *trained.spent(labels)]
@@ -222,12 +224,12 @@ def dense_records(work: SwappedWork, seed: int) -> list[Record]:
 
 def arm_records(work: SwappedWork, arm: str, seed: int) -> list[Record]:
     """One variant: as swapped, trained with labels alone, and warm-started from the dense model."""
-    judge = _Arm(work, arm, seed)
+    stages = _Arm(work, arm, seed)
     with threads(work.thread_count):
-        records = judge.before()
+        records = stages.before()
         if work.stages.plain:
-            records += judge.plain()
-        records += judge.warm()
+            records += stages.plain()
+        records += stages.warm()
     if not work.stages.keep:
         shutil.rmtree(work.model_dir(arm, seed), ignore_errors=True)
     return records
@@ -247,9 +249,9 @@ class _Arm:
         """The swapped copy, untrained."""
         model = self.work.swapped(self.arm, self.seed)
         self.start_score = evaluate(
-            model, self.work.task, "validation", batch_size=JUDGED_AT_ONCE
+            model, self.work.task, "validation", batch_size=EVALUATED_AT_ONCE
         ).score
-        return self._judged(model, BEFORE)
+        return self._evaluated(model, BEFORE)
 
     def plain(self) -> list[Record]:
         """Labels alone."""
@@ -271,7 +273,7 @@ class _Arm:
         labels = self.work.labels(self.arm, self.seed, WARM)
         collected += length_records(model, self.work.lengths, labels, self.work.task.tokens)
         return collected + [
-            r for judge in self.work.last_judges for r in judge(model, self.work, labels)
+            r for measure in self.work.last_measurements for r in measure(model, self.work, labels)
         ]
 
     def _trained(
@@ -300,23 +302,25 @@ class _Arm:
             teacher=self.dense if stage == WARM else None,
         )
         records = _curve(trained, work.labels(self.arm, self.seed, curve), after)
-        records += self._judged(model, stage)
+        records += self._evaluated(model, stage)
         if stage == PLAIN:
-            records += [record for judge in work.judges for record in judge(model, work, labels)]
+            records += [
+                record for measure in work.measurements for record in measure(model, work, labels)
+            ]
         return trained.result.steps + after, [*records, *trained.spent(labels)]
 
     def _start(self, stage: str) -> Record:
         labels = {**self.work.labels(self.arm, self.seed, stage), "step": 0}
         return Record("validation_score", self.start_score, "share", "measured", labels)
 
-    def _judged(self, model: PreTrainedModel, stage: str) -> list[Record]:
+    def _evaluated(self, model: PreTrainedModel, stage: str) -> list[Record]:
         """Score, the share of the dense model's that is kept, and distances from its outputs."""
         work, labels = self.work, self.work.labels(self.arm, self.seed, stage)
-        judged = evaluate(model, work.task, batch_size=JUDGED_AT_ONCE)
-        records = score_records(judged, labels)
+        evaluation = evaluate(model, work.task, batch_size=EVALUATED_AT_ONCE)
+        records = score_records(evaluation, labels)
         if self.dense_score > 0:
-            share_kept = judged.score / self.dense_score
-            records += measured(labels, "share", judged.count, kept=share_kept)
+            share_kept = evaluation.score / self.dense_score
+            records += measured(labels, "share", evaluation.count, kept=share_kept)
         difference, alone = self._distances(model)
         records += measured(labels, "", output_error=difference.output_error)
         if difference.divergence is not None:

@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 # (an H200 with four trainings side by side).
 TYPICAL_FLOPS, ACCELERATED_FLOPS = 50e9, 10e12
 FORWARD_AND_BACK = 3
-Judge = Callable[["PreTrainedModel", LongWork, Labels], list[Record]]
+Measurement = Callable[["PreTrainedModel", LongWork, Labels], list[Record]]
 
 
 def training_cells(
-    work: LongWork, judges: Sequence[Judge] = (), always: Sequence[str] = ()
+    work: LongWork, measurements: Sequence[Measurement] = (), always: Sequence[str] = ()
 ) -> list[Cell]:
     """Seed by seed, every variant in a new random order, so that pairs are close in time.
 
-    ``judges`` measure more of a trained model than its score on the test split. The two trainings
-    of the sensitivity check come first; where the task fails it, only variants of ``always`` are
-    trained.
+    ``measurements`` measure more of a trained model than its score on the test split. The two
+    trainings of the sensitivity check come first; where the task fails it, only variants of
+    ``always`` are trained.
     """
     cells = []
     idle = idle_after_pilot(work)
@@ -48,20 +48,20 @@ def training_cells(
         if idle and seed == FIRST_SEED:
             arms.sort(key=lambda arm: arm not in PAIR)
         for arm in arms:
-            cell = arm_cell(work, arm, seed, judges)
+            cell = arm_cell(work, arm, seed, measurements)
             tried = (seed == FIRST_SEED and arm in PAIR) or arm in always
             cells.append(cell if tried else replace(cell, idle=idle))
     return cells
 
 
-def arm_cell(work: LongWork, arm: str, seed: int, judges: Sequence[Judge] = ()) -> Cell:
+def arm_cell(work: LongWork, arm: str, seed: int, measurements: Sequence[Measurement] = ()) -> Cell:
     """Train one variant with one seed, evaluate it, and record the cost."""
     labels: Labels = {"question": work.question, "task": work.name, "arm": arm, "seed": seed}
 
     def record(trained: Trained) -> list[Record]:
         model = trained.model.to(device())  # one that was read back is not there
         records = score_records(evaluate(model, work.task, batch_size=32), labels)
-        records += [record for judge in judges for record in judge(model, work, labels)]
+        records += [record for measure in measurements for record in measure(model, work, labels)]
         count = len(work.task.validation)
         curve = trained.curve(labels, lambda entry: {"epoch": float(entry["epoch"])}, count)
         return [*records, *curve, *trained.records(labels)]
@@ -72,7 +72,7 @@ def arm_cell(work: LongWork, arm: str, seed: int, judges: Sequence[Judge] = ()) 
         seed,
         record,
         thread_count=work.options.thread_count,
-        weight=_seconds(work, arm, seed, len(judges)),
+        weight=_seconds(work, arm, seed, len(measurements)),
     )
 
 
@@ -95,5 +95,5 @@ def _seconds(work: LongWork, arm: str, seed: int, more: int) -> float:
 
     epoch = FORWARD_AND_BACK * cost(task.train) + cost(task.validation)
     pace = TYPICAL_FLOPS if device().type == "cpu" else ACCELERATED_FLOPS
-    judged = (1 + more) * cost(task.test)
-    return 2.0 + (trainings(work.rates, seed) * recipe.epochs * epoch + judged) / pace
+    evaluated = (1 + more) * cost(task.test)
+    return 2.0 + (trainings(work.rates, seed) * recipe.epochs * epoch + evaluated) / pace

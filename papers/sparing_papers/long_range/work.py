@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 NEED_NO_DATA = ("listops", "pathfinder", "digits", "scenes", "arithmetic")
 TRAINED = ("epochs", "learning_rate", "batch_size")
 ABOVE_CHANCE = 0.05  # how far above chance dense attention must be for a task to be sensitive
-ARMS = ("arms", "arms_of")
+VARIANTS = ("variants", "variants_of")
 # Questions with one cell a variant; of others, several variants are measured in one cell.
 CELL_EACH = ("arena", "vision", "pretrained", "longer", "texts", "swapped")
 MARGIN = 0.01  # what a score may be below the dense variant's and still count as no worse
@@ -40,17 +40,17 @@ MARGIN = 0.01  # what a score may be below the dense variant's and still count a
 class TaskOptions:
     """Which tasks are trained on, and how.
 
-    ``arms_of`` are the variants of tasks that have fewer than ``arms``. ``task_options`` are by
-    task those of ``load_task``, ``trained`` its epochs, learning rate and batch size where they are
-    not the default recipe's. Of several learning rates every variant has the one that validates
-    best with its first seed. ``validation_examples`` and ``test_examples`` limit the held-out
-    splits (0: all of them). With ``pilot`` dense attention and ``uniform`` go first with one seed;
-    the others are left out where these two promise nothing (see ``unpromising``).
+    ``variants_of`` are the variants of tasks that have fewer than ``variants``. ``task_options``
+    are by task those of ``load_task``, ``trained`` its epochs, learning rate and batch size where
+    they are not the default recipe's. Of several learning rates every variant has the one that
+    validates best with its first seed. ``validation_examples`` and ``test_examples`` limit the
+    held-out splits (0: all of them). With ``pilot`` dense attention and ``uniform`` go first with
+    one seed; the others are left out where these two promise nothing (see ``unpromising``).
     """
 
     tasks: Annotated[tuple[str, ...], distinct] = ("listops",)
-    arms: tuple[str, ...] = (DENSE, UNIFORM)
-    arms_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    variants: tuple[str, ...] = (DENSE, UNIFORM)
+    variants_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     seeds: Count = 3
     task_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     trained: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -64,10 +64,10 @@ class TaskOptions:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for arms in (self.arms, *self.arms_of.values()):
-            require_arms(arms)
+        for variants in (self.variants, *self.variants_of.values()):
+            require_arms(variants)
         require_tasks("tasks", self.tasks, ())
-        for name in ("trained", "task_options", "arms_of"):
+        for name in ("trained", "task_options", "variants_of"):
             require_tasks(name, getattr(self, name), self.tasks)
         for task, given in self.trained.items():
             require_names(f"trained.{task}", given, TRAINED)
@@ -76,11 +76,11 @@ class TaskOptions:
     @property
     def compared(self) -> tuple[str, ...]:
         """The variants with the two of the sensitivity check, dense first."""
-        return tuple(dict.fromkeys((DENSE, *self.arms, UNIFORM)))
+        return tuple(dict.fromkeys((DENSE, *self.variants, UNIFORM)))
 
     def arms_for(self, task: str) -> tuple[str, ...]:
         """Those of one task."""
-        return tuple(dict.fromkeys((DENSE, *self.arms_of.get(task, self.arms), UNIFORM)))
+        return tuple(dict.fromkeys((DENSE, *self.variants_of.get(task, self.variants), UNIFORM)))
 
     def rates(self, task: str) -> tuple[float, ...]:
         """The learning rates of which each variant of a task has its best."""
@@ -152,7 +152,7 @@ def bare_identity(identity: dict[str, Any], cell_each: bool = False) -> dict[str
     Seeds may be added, as they have cells of their own, and variants where they do. A precision is
     resolved for this machine, as variants of different precisions must not be compared.
     """
-    free = ("pilot", "seeds", "most_seeds", *(ARMS if cell_each else ()))
+    free = ("pilot", "seeds", "most_seeds", *(VARIANTS if cell_each else ()))
     bare = {}
     for name, value in identity.items():
         if name in free or (name == "read_at" and not value):

@@ -205,7 +205,7 @@ def test_an_arm_that_cuts_nothing_decides_nothing(tmp_path, cut, met):
             1,
         ),
     ]
-    goals = claims.judge(records, options, works)
+    goals = claims.decide_goals(records, options, works)
     assert next(g for g in goals if "adaptive loses at most" in g.name).met == met
 
 
@@ -222,7 +222,7 @@ def test_what_the_method_adds_to_int8_is_told_round_by_round():
 
 
 def test_full_comes_first_and_main_arms_are_timed_with_every_seed(tmp_path):
-    options = replace(SMALL, seeds=(0, 1), arms=("adaptive", "weight-0", "slim"))
+    options = replace(SMALL, seeds=(0, 1), variants=("adaptive", "weight-0", "slim"))
     works = ada_options.works_of(options, tmp_path, None)[0]
     keys = [cell.key for cell in adaattention._cells(options, works)]
     for seed in (0, 1):
@@ -245,7 +245,7 @@ def test_another_machines_precision_is_another_run(tmp_path, monkeypatch):
 
 
 def test_a_loss_is_decided_by_its_whole_interval(tmp_path):
-    options = replace(SMALL, arms=("full", "slim"), seeds=(0, 1, 2))
+    options = replace(SMALL, variants=("full", "slim"), seeds=(0, 1, 2))
     works = ada_options.works_of(options, tmp_path, None)[0]
     labels = {"arm": "slim", "task": "digits"}
     every = {"arm": "slim", "task": "every"}
@@ -253,11 +253,11 @@ def test_a_loss_is_decided_by_its_whole_interval(tmp_path):
         Record("score_difference", 0.0, "score", "measured", labels, (0.0, 0.0), 3),
         Record("score_difference", 0.0, "score", "measured", every, (-0.004, 0.006), 1),
     ]
-    goals = claims.judge(records, options, works)
+    goals = claims.decide_goals(records, options, works)
     goal = next(g for g in goals if g.name == "ours: loses at most 0.5 points")
     assert (goal.met, goal.interval) == (True, (-0.004, 0.006))
     wide = replace(records[1], interval=(-0.0051, 0.006))
-    goals = claims.judge([records[0], wide], options, works)
+    goals = claims.decide_goals([records[0], wide], options, works)
     assert next(g for g in goals if g.name == goal.name).met == "undecided"
 
 

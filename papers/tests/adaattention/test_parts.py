@@ -54,10 +54,10 @@ def work_of(task, folder, **changes):
 def test_other_answers_get_the_arms_that_there_are(tmp_path):
     task = replace(load_task("digits"), answer="number", labels=("value",), metric="pearson")
     work = work_of(task, tmp_path)
-    inside = [arm.name for arm in replace(SMALL, arms=()).arms_of(work)]
+    inside = [arm.name for arm in replace(SMALL, variants=()).arms_of(work)]
     assert "adaptive" in inside
     assert not {"skip", "slim"} & {*inside}
-    outside = replace(SMALL, arms=(), ablations=("sst2",)).arms_of(work)
+    outside = replace(SMALL, variants=(), ablations=("sst2",)).arms_of(work)
     assert [arm.name for arm in outside] == ["full", "adaptive", "linformer", "bigbird", "prune"]
 
 
@@ -148,18 +148,18 @@ def test_settings_of_training_reach_the_recipe(tmp_path):
     assert work.build(0).config.attention_probs_dropout_prob == 0
 
 
-def test_a_task_may_be_judged_on_fewer_examples_than_the_others(tmp_path):
+def test_a_task_may_be_evaluated_on_fewer_examples_than_the_others(tmp_path):
     task_options = {"digits": {"test_examples": 7}}
     options = replace(SMALL, tasks=("digits",), test_examples=50, task_options=task_options)
     assert len(ada_options.works_of(options, tmp_path, None)[0][0].task.test) == 7
 
 
-@pytest.mark.parametrize(("metric", "judged"), [("f1", "accuracy"), ("matthews", "matthews")])
-def test_accuracy_judges_in_place_of_f1_alone(tmp_path, monkeypatch, metric, judged):
+@pytest.mark.parametrize(("metric", "scored"), [("f1", "accuracy"), ("matthews", "matthews")])
+def test_accuracy_scores_in_place_of_f1_alone(tmp_path, monkeypatch, metric, scored):
     given = replace(load_task("digits"), metric=metric, metrics=(metric, "accuracy"))
     monkeypatch.setattr(ada_options, "load_for", lambda *_: (given, {}))
     task = ada_options.works_of(SMALL, tmp_path, None)[0][0].task
-    assert (task.metric, task.metrics) == (judged, (metric, "accuracy"))
+    assert (task.metric, task.metrics) == (scored, (metric, "accuracy"))
 
 
 def test_a_trained_head_for_numbers_keeps_its_bias():
@@ -223,7 +223,7 @@ def test_a_claim_on_all_tasks_waits_for_all_of_them(tmp_path, tasks, seeds, met)
         records.append(
             Record("score_difference", 0.0, "score", "measured", labels, (0.0, 0.0), seeds)
         )
-    goals = claims.judge(records, options, works)
+    goals = claims.decide_goals(records, options, works)
     assert next(goal for goal in goals if "on the tasks' texts" in goal.name).met == met
 
 
@@ -238,7 +238,7 @@ def test_one_seed_decides_no_accuracy(tmp_path, seeds, met):
             ({"arm": "slim", "task": "every"}, 1),
         )
     ]
-    goals = claims.judge(records, options, works)
+    goals = claims.decide_goals(records, options, works)
     assert next(g for g in goals if g.name.startswith("ours: loses at most")).met == met
 
 
@@ -296,7 +296,7 @@ def test_the_papers_own_setting_says_what_it_needs(tmp_path, monkeypatch):
         ({"seeds": (1, 1)}, "twice"),
         ({"rounds": 0}, "rounds"),
         ({"lengths": (0,), "shape_layers": 1}, "lengths"),
-        ({"arms": ("nothing",)}, "unknown variant"),
+        ({"variants": ("nothing",)}, "unknown variant"),
         ({"test_examples": -1}, "test_examples"),
         ({"task_options": {"digits": {"test_examples": -1}}}, "test_examples"),
         ({"trained": {"digits": {"epoch": 1}}}, "did you mean 'epochs'"),

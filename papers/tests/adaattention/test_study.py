@@ -30,7 +30,7 @@ SMALL = replace(
     adaattention.BUDGETS["quick"],
     tasks=("digits",),
     sizes={"layers": 2, "width": 16, "heads": 2},
-    arms=("adaptive", "skip", "prune", "prune-gradual", "uniform-rotated", "slim"),
+    variants=("adaptive", "skip", "prune", "prune-gradual", "uniform-rotated", "slim"),
     dense_epochs=1,
     epochs=1,
     batch_size=128,
@@ -212,7 +212,7 @@ def test_memory_counts_weights_and_peak():
     assert ratios == {arms.FULL: 1.0, "prune": 0.5}
 
 
-def test_a_run_trains_times_and_judges_every_arm(done):
+def test_a_run_trains_times_and_evaluates_every_arm(done):
     assert done.failures == []
     for arm in ("full", "adaptive", "skip", "prune", "slim", "full int8", "adaptive int8"):
         assert of_name(done, "score", arm=arm, task="mean"), arm

@@ -19,7 +19,7 @@ from sparing.report.page import write_report
 from sparing.report.run import Run
 from sparing.tasks.shared.calculation_scores import legacy_errors
 from sparing.tasks.shared.published import corrected, published
-from sparing_papers.calculator import analysis, claims, judging
+from sparing_papers.calculator import analysis, claims, evaluation
 from sparing_papers.calculator import study as calculator
 from sparing_papers.calculator.arms import ARMS
 from sparing_papers.calculator.names import FNN2, LSTM, PUBLISHED
@@ -29,7 +29,7 @@ from sparing_papers.calculator.page import content, tables
 RECORDED = Path(__file__).parents[2] / "results/calculator-study-a8ce2ffc-2026-11"
 
 SMALL = Options(
-    arms=("FNN2", "LSTM with attention", "NAU"),
+    variants=("FNN2", "LSTM with attention", "NAU"),
     seeds=2,
     epochs=1,
     language_model_sizes={"width": 16, "layers": 1, "heads": 2, "inner": 16},
@@ -43,15 +43,15 @@ def ended(tmp_path_factory):
     return find_study("calculator").run(SMALL, tmp_path_factory.mktemp("study") / "run")
 
 
-def test_every_cell_ends_and_every_set_is_judged(ended):
+def test_every_cell_ends_and_every_set_is_evaluated(ended):
     assert ended.failures == []
     table = RecordTable(ended.records)
-    for arm in ("baseline", *SMALL.arms):
-        for name in judging.test_sets():
+    for arm in ("baseline", *SMALL.variants):
+        for name in evaluation.test_sets():
             assert set(analysis.by_seed(table, "exact", arm, set=name)) == {0, 1}
     for arm in ("two weights", "calculator (text)"):
         exact = [
-            analysis.by_seed(table, "exact", arm, set=name)[None] for name in judging.test_sets()
+            analysis.by_seed(table, "exact", arm, set=name)[None] for name in evaluation.test_sets()
         ]
         assert exact == [1.0] * len(exact)
     assert analysis.by_seed(table, "exact", "always 0", set="in")[None] == pytest.approx(103 / 1457)
@@ -99,11 +99,11 @@ def test_the_best_of_all_is_told_only_beside_all(others, met):
     ]
     ours = [r for r in records if r.labels["arm"] == LSTM]
     rest = [replace(r, value=r.value + 5) for r in records if r not in ours]
-    goals = {goal.name.partition(":")[0]: goal for goal in claims.judge([*ours, *rest])}
+    goals = {goal.name.partition(":")[0]: goal for goal in claims.decide_goals([*ours, *rest])}
     best = next(goal for name, goal in goals.items() if "predict longer expressions" in name)
     assert (best.value, best.met) == (pytest.approx(5.0), met)
     worse = [replace(r, value=r.value - 10) for r in rest]  # one is enough to lose to
-    assert claims.judge([*ours, *worse])[list(goals.values()).index(best)].met is False
+    assert claims.decide_goals([*ours, *worse])[list(goals.values()).index(best)].met is False
 
 
 def test_a_finished_run_is_not_trained_again(ended, monkeypatch):
@@ -136,7 +136,7 @@ def test_parts_can_be_run_alone(tmp_path):
 def test_budgets_hold_the_published_columns():
     standard = calculator.BUDGETS["standard"]
     assert standard.seeds >= 5
-    assert set(PUBLISHED) <= set(standard.arms) == set(ARMS)
+    assert set(PUBLISHED) <= set(standard.variants) == set(ARMS)
     for arm in ARMS.values():
         build_predictor(arm.network, **arm.options)
 
@@ -144,8 +144,8 @@ def test_budgets_hold_the_published_columns():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"arms": ("FNN4",)}, "did you mean 'FNN3'"),
-        ({"arms": ("FNN2", "FNN2")}, "named twice"),
+        ({"variants": ("FNN4",)}, "did you mean 'FNN3'"),
+        ({"variants": ("FNN2", "FNN2")}, "named twice"),
         ({"seeds": 0}, "seeds must be at least 1"),
         ({"language_model_rank": -1}, "language_model_rank must be at least 0"),
     ],
@@ -158,14 +158,14 @@ def test_options_refuse(given, message):
 def test_sensitivity_of_what_is_right_is_one_everywhere():
     model = build_predictor("accumulator")
     model.network.weight.data.copy_(model.network.weight.new_tensor([1.0, -1.0]))
-    records = judging.probe_records(model, {"arm": "x", "seed": 0})
+    records = evaluation.probe_records(model, {"arm": "x", "seed": 0})
     places = [r for r in records if "place" in r.labels]
     assert len(places) == 11
     assert all(r.value == pytest.approx(1, abs=1e-5) for r in records if r.name == "sensitivity")
 
 
 def test_missing_answers_count_as_wrong_and_have_no_score():
-    records = judging.score_records(lambda sums: [None] * len(sums), {"arm": "x", "seed": 0})
+    records = evaluation.score_records(lambda sums: [None] * len(sums), {"arm": "x", "seed": 0})
     by_name = {
         (r.name, r.labels.get("set")): r.value for r in records if "operands" not in r.labels
     }
@@ -175,7 +175,7 @@ def test_missing_answers_count_as_wrong_and_have_no_score():
 
 
 def test_errors_by_operand_and_by_size_cover_their_sets():
-    records = judging.score_records(lambda sums: [0.0] * len(sums), {"arm": "x", "seed": 0})
+    records = evaluation.score_records(lambda sums: [0.0] * len(sums), {"arm": "x", "seed": 0})
     counts = {r.labels["operands"]: r.count for r in records if "operands" in r.labels}
     assert counts == dict.fromkeys(range(2, 9), 100)
     largest = {r.labels["largest"]: r.count for r in records if "largest" in r.labels}

@@ -113,8 +113,10 @@ def test_differences_are_paired_and_held_against_the_margin():
     (random,) = of_name(analysed, "accuracy_difference", arm="random top 0.7")
     assert ours.value == pytest.approx(-0.005, abs=0.002)
     assert ours.labels["non_inferior_p"] < 0.05 < random.labels["non_inferior_p"]
-    (rival,) = of_name(analysed, "rival_difference", arm="contrast top 0.7", rival="random")
-    assert rival.interval[0] > 0
+    (baseline,) = of_name(
+        analysed, "baseline_difference", arm="contrast top 0.7", baseline_kind="random"
+    )
+    assert baseline.interval[0] > 0
     (ratio,) = of_name(analysed, "energy_ratio", arm="contrast top 0.7")
     assert ratio.value == pytest.approx(0.72, abs=0.02)
     assert ratio.labels["sign_flip_p"] == pytest.approx(2 / 2**10)
@@ -195,7 +197,7 @@ def test_the_verdict_is_of_the_declared_arm_alone():
         ("target_energy_ratio", {"count": 9}, "Choosing patches does not pay here"),
         ("accuracy_difference", {"non_inferior_p": 0.2}, "Choosing patches does not pay here"),
         (
-            "rival_difference",
+            "baseline_difference",
             {"holm_p": 0.2},
             "Dropping patches saves energy, choosing them does not",
         ),
@@ -205,7 +207,11 @@ def test_the_verdict_asks_for_everything(name, changes, lead):
     changed = []
     for record in records():
         mine = record.labels.get("arm") == "contrast top 0.7"
-        if record.name == name and mine and record.labels.get("rival", "random") == "random":
+        if (
+            record.name == name
+            and mine
+            and record.labels.get("baseline_kind", "random") == "random"
+        ):
             fields = {k: v for k, v in changes.items() if k in ("interval", "count")}
             labels = {k: v for k, v in changes.items() if k.endswith("_p")}
             record = replace(record, **fields, labels={**record.labels, **labels})
@@ -215,16 +221,18 @@ def test_the_verdict_asks_for_everything(name, changes, lead):
 
 def test_half_the_heads_are_held_against_as_many():
     analysed = analyse(measured(), {"digits": 1000}, 0.01)
-    (half,) = of_name(analysed, "rival_difference", rival="half the heads")
+    (half,) = of_name(analysed, "baseline_difference", baseline_kind="half the heads")
     assert half.labels["to"] == "softmax, half the heads"
     assert half.value == pytest.approx(0.008, abs=0.002)
     assert block(read(), "half").rows[0][0] == "digits, 4 layers"
 
 
-def test_scheduled_arms_have_no_rivals_of_another_cost():
+def test_scheduled_arms_have_no_baselines_of_another_cost():
     analysed = analyse(measured(), {"digits": 1000}, 0.01)
-    assert not of_name(analysed, "rival_difference", arm="contrast top 0.7, decay")
-    (ratio,) = of_name(analysed, "rival_flops_ratio", arm="contrast top 0.7", rival="fewer steps")
+    assert not of_name(analysed, "baseline_difference", arm="contrast top 0.7, decay")
+    (ratio,) = of_name(
+        analysed, "baseline_flops_ratio", arm="contrast top 0.7", baseline_kind="fewer steps"
+    )
     assert (ratio.obtained, ratio.value) == ("modelled", pytest.approx(0.69 / 0.7))
 
 
@@ -255,7 +263,7 @@ def test_without_a_training_the_page_says_so(tmp_path):
 
 
 def test_tables_have_a_cell_for_each_head():
-    keys = ("patches-digits-4", "rivals-digits-4", "stages-energy-digits", "stages-steps-digits")
+    keys = ("patches-digits-4", "baselines-digits-4", "stages-energy-digits", "stages-steps-digits")
     blocks = [block(read(), key) for key in keys]
     for table in blocks:
         assert table.rows

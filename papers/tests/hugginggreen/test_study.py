@@ -19,7 +19,7 @@ from sparing.transfer.patching import selector_of
 from sparing_papers.hugginggreen import analysis, arms, cells, groups, names, options, stages
 from sparing_papers.hugginggreen import study as hugginggreen
 from sparing_papers.hugginggreen import train as training
-from sparing_papers.hugginggreen.claims import judge
+from sparing_papers.hugginggreen.claims import decide_goals
 from tests.train.small import token_task
 
 SMALL = replace(
@@ -93,8 +93,8 @@ def test_boxes_are_scored_with_patches_chosen_and_with_all(done):
     every = {r.labels["arm"] for r in of_name(done, "mean_iou_of_all_patches")}
     assert every == {"contrast top 0.7", "random top 0.7"}
     assert of_name(done, "map50_difference", arm="contrast top 0.7", to="dense")
-    rivals = of_name(done, "rival_difference", question="boxes")
-    assert [r.labels["rival"] for r in rivals] == ["random"]
+    baselines = of_name(done, "baseline_difference", question="boxes")
+    assert [r.labels["baseline_kind"] for r in baselines] == ["random"]
 
 
 def test_what_is_set_for_all_tasks_goes_before_a_budgets_own():
@@ -128,7 +128,7 @@ def test_the_same_training_twice_differs_in_nothing_but_energy(done):
     assert "holm_p" not in ratio.labels
 
 
-def test_dropped_patches_save_arithmetic_and_rivals_get_as_much(done):
+def test_dropped_patches_save_arithmetic_and_baselines_get_as_much(done):
     share = {
         arm: of_name(done, "flops_ratio", arm=arm, question="patches")[0].value
         for arm in ("contrast top 0.7", "contrast top 0.7, decay", "larger patches, as 0.7")
@@ -166,7 +166,7 @@ def test_a_schedule_counts_what_every_epoch_computed(digits, tmp_path):
     assert low <= per_epoch[0] < per_epoch[2] <= high
 
 
-def test_a_rival_costs_at_least_what_it_is_held_against(digits, tmp_path):
+def test_a_baseline_costs_at_least_what_it_is_compared_with(digits, tmp_path):
     work = work_on(digits, tmp_path, schedule="decay")
     for arm in arms.patch_arms(work.options, digits, whole=False):
         if arm.kind not in ("steps", "larger"):
@@ -264,7 +264,7 @@ def test_pictures_keep_what_the_selector_keeps(done):
     ("whole", "once", "expected"),
     [(700.0, 100.0, 7), (710.0, 100.0, 8), (1.0, 100.0, 1), (1000.0, 30.0, 34), (0.7 * 3, 0.7, 3)],
 )
-def test_rivals_epochs_are_rounded_up(whole, once, expected):
+def test_epochs_of_baselines_are_rounded_up(whole, once, expected):
     assert arms.equal_epochs(whole, once) == expected
 
 
@@ -387,7 +387,7 @@ def test_tasks_that_do_not_fit(monkeypatch, digits):
     assert options.unlabelled(SMALL, "digits", digits, None) is digits
 
 
-def test_what_a_rival_rests_on_is_named_where_it_is_missing(digits, tmp_path):
+def test_what_a_baseline_needs_is_named_where_it_is_missing(digits, tmp_path):
     work = work_on(digits, tmp_path)
     arm = next(a for a in arms.patch_arms(SMALL, digits, whole=True) if a.kind == "network")
     with pytest.raises(UsageError, match=r"contrast-top-0\.7-0 is missing"):
@@ -425,7 +425,7 @@ def test_an_arm_that_seldom_gets_there_misses_the_goal(digits, reached, of, met)
     labels = {"task": "digits", "question": "patches", "depth": 2, "arm": arm}
     target_labels = {**labels, "to": "dense", "reached": reached, "of": of}
     record = Record("target_energy_ratio", None, "ratio", "estimated", target_labels)
-    goals = judge(SMALL, {"digits": digits}, [record])
+    goals = decide_goals(SMALL, {"digits": digits}, [record])
     assert next(goal for goal in goals if "less energy than" in goal.name).met == met
 
 
@@ -442,5 +442,5 @@ def test_a_saving_beside_a_dense_model_that_still_learns_is_not_met(digits, rati
     )
     gain_labels = {**labels, "arm": "dense", "at_plateau": at_plateau}
     gain = Record("last_quarter_gain", 0.0, "score", "measured", gain_labels)
-    goals = judge(SMALL, {"digits": digits}, [saved, gain])
+    goals = decide_goals(SMALL, {"digits": digits}, [saved, gain])
     assert next(goal for goal in goals if "less arithmetic than" in goal.name).met == met

@@ -219,12 +219,12 @@ def test_what_reweighting_does_to_neighbours_is_told_against_the_form_without():
         for a, both in arms.items()
         for at, w in zip((1, 8), both, strict=True)
     ]
-    judged = analysis.analyse(records, {"t": 0.5})
-    value, interval = of(ker_behaviour.neighbours_by_reweighting, records + weights + judged)
+    analysed = analysis.analyse(records, {"t": 0.5})
+    value, interval = of(ker_behaviour.neighbours_by_reweighting, records + weights + analysed)
     assert value == pytest.approx((1.5 - 0.9) - (1.3 - 0.95))
     assert interval is not None
     alone = [r for r in weights if r.labels["arm"] == "kerformer"]
-    assert of(ker_behaviour.neighbours_by_reweighting, records + alone + judged) is None
+    assert of(ker_behaviour.neighbours_by_reweighting, records + alone + analysed) is None
 
 
 def test_equal_arms_seldom_look_as_if_one_of_them_were_better():

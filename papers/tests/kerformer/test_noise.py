@@ -27,7 +27,7 @@ def bits(*scores, shift=0):
     return [np.roll(np.arange(EXAMPLES) < round(score * EXAMPLES), shift) for score in scores]
 
 
-def judged(question="arena", **by_arm):
+def evaluated(question="arena", **by_arm):
     """Records of variants, each (correct answers by seed, those under noise)."""
     labels = {"question": question, "task": "t"}
     labels |= {"stage": "plain"} if question == "pretrained" else {}
@@ -53,13 +53,13 @@ DENSE = (bits(0.8, 0.81, 0.8), bits(0.65, 0.655, 0.65))
 
 @pytest.mark.parametrize(("clean", "measured"), [([0.8, 0.79, 0.8], True), ([0.5] * 3, False)])
 def test_who_only_guesses_is_not_robust(clean, measured):
-    records = judged(softmax=DENSE, uniform=FLAT, kerformer=(bits(*clean), bits(*[0.5] * 3)))
+    records = evaluated(softmax=DENSE, uniform=FLAT, kerformer=(bits(*clean), bits(*[0.5] * 3)))
     assert (noise(records) is not None) == measured
 
 
 def test_robustness_is_what_is_kept_of_what_was_learned():
     fallen = bits(*[0.5] * 3)  # both fall to chance: the worse one falls less far, and keeps none
-    records = judged(
+    records = evaluated(
         softmax=(DENSE[0], fallen), uniform=FLAT, kerformer=(bits(0.6, 0.61, 0.6), fallen)
     )
     value, interval = noise(records)
@@ -70,7 +70,7 @@ def test_robustness_is_what_is_kept_of_what_was_learned():
 @pytest.mark.parametrize("control", [FLAT, DENSE])
 def test_swapped_encoders_tell_where_attention_helps(control):
     right = bits(0.7, 0.71, 0.7)
-    records = judged("pretrained", softmax=DENSE, uniform=control, kerformer=(right, right))
+    records = evaluated("pretrained", softmax=DENSE, uniform=control, kerformer=(right, right))
     estimate = noise(records)
     assert (estimate is not None) == (control is FLAT)
     if estimate is not None:
@@ -80,10 +80,10 @@ def test_swapped_encoders_tell_where_attention_helps(control):
 
 def test_the_interval_speaks_of_other_test_examples_too():
     kerformer = (bits(0.7, 0.7, 0.7), bits(0.68, 0.68, 0.68))
-    alike = judged(softmax=DENSE, uniform=FLAT, kerformer=kerformer)
+    alike = evaluated(softmax=DENSE, uniform=FLAT, kerformer=kerformer)
     value, interval = noise(alike)
     moved = [bits(0.68, 0.68, 0.68, shift=EXAMPLES // 2)[n] for n in range(3)]
-    apart = judged(softmax=DENSE, uniform=FLAT, kerformer=(kerformer[0], moved))
+    apart = evaluated(softmax=DENSE, uniform=FLAT, kerformer=(kerformer[0], moved))
     same, wider = noise(apart)
     assert same == value  # other examples are right under noise: the same scores, less sure
     assert wider[1] - same > 1.3 * (interval[1] - value)
@@ -113,7 +113,7 @@ def _draws(records):
 
 
 def test_without_right_answers_under_noise_nothing_is_decided():
-    records = judged(softmax=DENSE, uniform=FLAT, kerformer=(bits(0.7, 0.7, 0.7),) * 2)
+    records = evaluated(softmax=DENSE, uniform=FLAT, kerformer=(bits(0.7, 0.7, 0.7),) * 2)
     value, interval = noise(records)
     assert interval[0] > 0
     without = [r for r in records if r.name != NOISY_ANSWERS]

@@ -22,7 +22,7 @@ from sparing_papers.kerformer import study as kerformer
 from sparing_papers.long_range import pretrained
 from sparing_papers.long_range.answers import answers_record, paired_records, right_of
 from sparing_papers.long_range.arms import BY_CONTENT
-from sparing_papers.long_range.judges import Neighbours, Noise, implied_weights, noisy
+from sparing_papers.long_range.measurements import Neighbours, Noise, implied_weights, noisy
 from sparing_papers.long_range.pretrained import (
     BUDGETS,
     PretrainedOptions,
@@ -36,7 +36,7 @@ from sparing_papers.long_range.transfer import LayerwiseLoss, layer_errors, teac
 from tests.advise import small
 
 SMALL = Stages(
-    arms=("softmax",),
+    variants=("softmax",),
     dense_epochs=2,
     layer_epochs=2,
     later_epochs=1,
@@ -244,8 +244,8 @@ def test_what_has_no_projection_by_place_has_no_other_form(work, arm):
 
 
 def test_copies_trained_with_labels_alone_meet_noise_and_show_their_weights(work):
-    judged = replace(work, judges=(Noise((0.5,)), Neighbours(4)))
-    flat, dense = (arm_records(judged, arm, 0) for arm in ("uniform", "softmax"))
+    measured_work = replace(work, measurements=(Noise((0.5,)), Neighbours(4)))
+    flat, dense = (arm_records(measured_work, arm, 0) for arm in ("uniform", "softmax"))
     for records in (flat, dense):
         assert len(_values(records, "noisy_score", stage="plain", noise=0.5)) == 1
         assert len(_values(records, "noisy_score")) == 1  # of no other stage
@@ -460,7 +460,10 @@ def test_missing_data_is_left_out_and_said(model_folder, data, tmp_path, monkeyp
     (data / "glue" / "MNLI").mkdir(exist_ok=True)
     (data / "glue" / "MNLI" / "dev_matched_1k.tsv").write_text("")
     options = PretrainedOptions(
-        model_folder, tasks=("sst2", "imdb", "mnli"), stages=SMALL, stages_of={"mnli": {"arms": []}}
+        model_folder,
+        tasks=("sst2", "imdb", "mnli"),
+        stages=SMALL,
+        stages_of={"mnli": {"variants": []}},
     )
     cells = pretrained_cells(options, tmp_path, data, seeds=2, thread_count=1, watts_per_core=5.0)
     assert {cell.key.split("/")[1] for cell in cells} == {"sst2", "mnli"}
@@ -504,7 +507,7 @@ def test_a_task_may_have_fewer_seeds_and_arms(model_folder, data, tmp_path):
     options = PretrainedOptions(
         model_folder,
         stages=SMALL,
-        stages_of={"sst2": {"most_seeds": 2, "arms": ["linear"]}},
+        stages_of={"sst2": {"most_seeds": 2, "variants": ["linear"]}},
     )
     cells = pretrained_cells(options, tmp_path, data, seeds=5, thread_count=1, watts_per_core=5.0)
     assert {cell.key.split("/")[2] for cell in cells} == {"0", "1"}
@@ -526,7 +529,7 @@ def test_a_budget_can_be_narrowed_to_one_task(model_folder, data, tmp_path):
         ({"stages_of": {"imbd": {}}}, "did you mean 'imdb'"),
         ({"task_options": {"sst3": {}}}, "did you mean 'sst2'"),
         ({"stages_of": {"sst2": {"layer_epoch": 1}}}, "did you mean 'layer_epochs'"),
-        ({"stages_of": {"sst2": {"arms": ("kerformr",)}}}, "did you mean 'kerformer'"),
+        ({"stages_of": {"sst2": {"variants": ("kerformr",)}}}, "did you mean 'kerformer'"),
         ({"stages_of": {"sst2": {"layer_epochs": 0, "later_epochs": 0}}}, "nothing would be"),
     ],
 )
@@ -543,7 +546,7 @@ def test_options_refuse(given, message):
         ({"compared_batches": 0}, "compared_batches must be at least 1"),
         ({"outputs": -1.0}, "outputs must be at least 0"),
         ({"temperature": 0.0}, "temperature must be above 0"),
-        ({"arms": ("linear", "linear")}, "named twice"),
+        ({"variants": ("linear", "linear")}, "named twice"),
     ],
 )
 def test_stages_refuse(given, message):

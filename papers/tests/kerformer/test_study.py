@@ -20,7 +20,7 @@ from sparing_papers.kerformer.cores import CoreOptions, core_call, core_point, c
 from sparing_papers.kerformer.options import Options
 from sparing_papers.kerformer.page import published as ker_published
 from sparing_papers.kerformer.speed import SpeedOptions, step_call
-from sparing_papers.long_range import arms, judges
+from sparing_papers.long_range import arms, measurements
 from sparing_papers.long_range.work import LongWork, TaskOptions
 
 LISTOPS = {
@@ -34,11 +34,15 @@ SMALL = Options(
     questions=("cores", "speed", "arena", "vision"),
     cores=CoreOptions(lengths=(64, 200), ranges=(1.0,), range_tokens=64, rounds=2, most_bytes=0),
     speed=SpeedOptions(
-        arms=("softmax", "linear", "kerformer"), lengths=(32,), step_tokens=64, rounds=2, longest=0
+        variants=("softmax", "linear", "kerformer"),
+        lengths=(32,),
+        step_tokens=64,
+        rounds=2,
+        longest=0,
     ),
     arena=TaskOptions(
         tasks=("listops", "imdb"),
-        arms=("kerformer", "kerformer, plain keys"),
+        variants=("kerformer", "kerformer, plain keys"),
         seeds=2,
         pilot=False,
         task_options={"listops": LISTOPS},
@@ -46,7 +50,7 @@ SMALL = Options(
     ),
     vision=TaskOptions(
         tasks=("digits",),
-        arms=("kerformer",),
+        variants=("kerformer",),
         seeds=1,
         pilot=False,
         task_options={"digits": {"patch_size": 4}},
@@ -75,7 +79,7 @@ def by(records, name, **labels):
     return [r for r in records if r.name == name and labels.items() <= r.labels.items()]
 
 
-def test_every_arm_is_trained_judged_and_compared(ended):
+def test_every_arm_is_trained_evaluated_and_compared(ended):
     assert ended.failures == []
     for arm in ("softmax", "kerformer", "kerformer, plain keys", "uniform"):
         scores = by(ended.records, "score", question="arena", arm=arm)
@@ -150,7 +154,7 @@ def test_a_finished_run_trains_nothing_again(ended, monkeypatch):
     }
 
 
-def test_a_guess_counts_what_is_judged(tmp_path, monkeypatch):
+def test_a_guess_counts_evaluations(tmp_path, monkeypatch):
     def guess(**changes):
         options = replace(SMALL, questions=("arena",), arena=replace(SMALL.arena, **changes))
         return find_study("kerformer").plan(options, tmp_path).minutes_left
@@ -214,24 +218,24 @@ def test_a_step_of_training_changes_weights_and_one_in_use_does_not(monkeypatch)
 def test_implied_weights_of_dense_attention_are_its_own():
     made = mechanism("softmax", Heads(2, 4)).double().eval()
     q, k, v = torch.randn(3, 1, 2, 10, 4, generator=torch.Generator().manual_seed(0)).double()
-    weights = judges._weights(made, {"q": q, "k": k, "v": v}, Mask())
+    weights = measurements._weights(made, {"q": q, "k": k, "v": v}, Mask())
     torch.testing.assert_close(weights, (q @ k.transpose(-1, -2) / 2).softmax(-1)[0])
 
 
 def test_weights_by_distance_count_every_pair_once():
     weights = torch.full((3, 20, 20), 1 / 20)
-    sums, counts = judges.by_distance(weights)
+    sums, counts = measurements.by_distance(weights)
     torch.testing.assert_close(sums, counts)
     assert counts.sum() == 400
     assert counts[0] == 20
     assert counts[1] == 38
     assert counts[2] == 2 * (18 + 17)  # distances 2 and 3
     near = torch.eye(20)[None]
-    assert judges.by_distance(near)[0].tolist()[:2] == [400.0, 0.0]
+    assert measurements.by_distance(near)[0].tolist()[:2] == [400.0, 0.0]
     # weights that no query changes say nothing of distance, wherever they are large
     heavy = torch.ones(20)
     heavy[5:15] = 4.0
-    sums, counts = judges.by_distance(heavy.expand(3, 20, 20) / 7)
+    sums, counts = measurements.by_distance(heavy.expand(3, 20, 20) / 7)
     torch.testing.assert_close(sums, counts)
 
 
@@ -246,7 +250,7 @@ def test_a_trained_arm_shows_its_weights_and_uniform_is_flat(ended):
 @pytest.mark.parametrize("share", [0.2, 0.7])
 def test_noise_replaces_its_share_and_leaves_class_tokens(share):
     task = load_task("listops", **{**LISTOPS, "test_examples": 200})
-    noised = judges.noisy(task, share)
+    noised = measurements.noisy(task, share)
     changed = total = 0
     for old, new in zip(task.test.inputs, noised.test.inputs, strict=True):
         assert new[0] == old[0]
@@ -256,7 +260,9 @@ def test_noise_replaces_its_share_and_leaves_class_tokens(share):
     assert changed / total == pytest.approx(share * kept_by_chance, abs=0.03)
     assert all(
         torch.equal(a, b)
-        for a, b in zip(noised.test.inputs, judges.noisy(task, share).test.inputs, strict=True)
+        for a, b in zip(
+            noised.test.inputs, measurements.noisy(task, share).test.inputs, strict=True
+        )
     )
 
 
@@ -296,12 +302,12 @@ def test_options_refuse(given, message):
 @pytest.mark.parametrize(
     ("kind", "given", "message"),
     [
-        (TaskOptions, {"arms": ("kerfomer",)}, "did you mean 'kerformer'"),
-        (TaskOptions, {"arms": ("linear", "linear")}, "named twice"),
-        (TaskOptions, {"arms_of": {"imdb": ("liner",)}}, "did you mean 'linear'"),
+        (TaskOptions, {"variants": ("kerfomer",)}, "did you mean 'kerformer'"),
+        (TaskOptions, {"variants": ("linear", "linear")}, "named twice"),
+        (TaskOptions, {"variants_of": {"imdb": ("liner",)}}, "did you mean 'linear'"),
         (TaskOptions, {"trained": {"listops": {"epoch": 1}}}, "did you mean 'epochs'"),
         (TaskOptions, {"margin": 0.0}, "margin"),
-        (CoreOptions, {"arms": ("linear",)}, "must hold softmax"),
+        (CoreOptions, {"variants": ("linear",)}, "must hold softmax"),
         (CoreOptions, {"lengths": (8,)}, "at least 16"),
         (SpeedOptions, {"lengths": (8,)}, "at least 16"),
         (SpeedOptions, {"rounds": 0}, "speed.rounds must be at least 1; got 0"),
@@ -329,7 +335,7 @@ def test_the_paper_budget_needs_an_accelerator(tmp_path, monkeypatch):
         find_study("kerformer").run(kerformer.BUDGETS["paper"], tmp_path / "run")
 
 
-def test_a_run_is_judged_by_what_was_asked_of_it():
+def test_goals_are_those_of_the_chosen_questions():
     every = [claim.text for claim in claims.claims_of(claims.QUESTIONS)]
     assert every == [claim.text for claim in claims.CLAIMS]
     assert [text[:9] for text in (c.text for c in claims.claims_of(["pretrained"]))] == [
@@ -337,5 +343,5 @@ def test_a_run_is_judged_by_what_was_asked_of_it():
     ]
     cores = {c.text[:8] for c in claims.claims_of(["cores"])}
     assert cores == {"Table 1:", "Table 2:", "Table 3:", "A millio"}
-    images = [goal.name[:9] for goal in claims.judge([], ["vision"])]
+    images = [goal.name[:9] for goal in claims.decide_goals([], ["vision"])]
     assert images == ["Figure 6:", "Figure 6:", "Figure 6:", "Figures 7"]

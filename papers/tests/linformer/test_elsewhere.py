@@ -10,7 +10,7 @@ from papers.tests.kerformer.test_pretrained import data, model_folder, work  # n
 from sparing.core.record import Record
 from sparing_papers.linformer import analysis
 from sparing_papers.linformer import study as linformer
-from sparing_papers.linformer.claims import judge
+from sparing_papers.linformer.claims import decide_goals
 from sparing_papers.linformer.options import Options
 from sparing_papers.linformer.shift import ALL, by_domain, swapped_name
 from sparing_papers.long_range.swapped import arm_records, dense_records
@@ -32,10 +32,10 @@ def elsewhere(tmp_path_factory):
 
 
 def test_a_copy_is_asked_when_it_has_imitated_to_the_end(work, elsewhere):  # noqa: F811
-    domain_judge = by_domain(Options(shift_examples=8), elsewhere, swapped=True)
-    judged_work = replace(work, last_judges=(domain_judge,))
+    by_domains = by_domain(Options(shift_examples=8), elsewhere, swapped=True)
+    measured_work = replace(work, last_measurements=(by_domains,))
     records = [
-        r for r in arm_records(judged_work, "uniform", 0) if r.labels.get("question") == "shift"
+        r for r in arm_records(measured_work, "uniform", 0) if r.labels.get("question") == "shift"
     ]
     here = {"question": "shift", "task": "sst2, swapped", "arm": "uniform", "seed": 0}
     assert all(here.items() <= r.labels.items() and "stage" not in r.labels for r in records)
@@ -45,7 +45,7 @@ def test_a_copy_is_asked_when_it_has_imitated_to_the_end(work, elsewhere):  # no
     assert {name: r.count for name, r in scores.items()} == {"products": 8, "Amazon": 6, ALL: 6}
     drops = {r.labels["domain"]: r.value for r in records if r.name == "domain_drop"}
     assert drops["products"] == pytest.approx(home.value - scores["products"].value)
-    assert not [r for r in dense_records(judged_work, 0) if r.labels.get("question") == "shift"]
+    assert not [r for r in dense_records(measured_work, 0) if r.labels.get("question") == "shift"]
 
 
 def test_domains_that_are_missing_are_told_without_a_training_from_nothing(elsewhere, tmp_path):
@@ -88,9 +88,9 @@ def test_what_a_domain_costs_is_asked_of_who_had_it(at_home, elsewhere_lost, met
     options = Options(pretrained="encoder")
     analysed = [*records, *analysis.analyse(records, {})]
     name = "imdb, linear in the pretrained encoder: what it loses in other domains"
-    goals = {g.name: g.met for g in judge(options, [], analysed)}
+    goals = {g.name: g.met for g in decide_goals(options, [], analysed)}
     assert goals[f"{name} less what softmax loses"] == met
     [decision] = [r for r in analysed if r.name == "decides"]
     assert decision.labels["chance"] == 0.5
     without = replace(options, questions=("swapped",))
-    assert not [g for g in judge(without, [], analysed) if "domains" in g.name]
+    assert not [g for g in decide_goals(without, [], analysed) if "domains" in g.name]

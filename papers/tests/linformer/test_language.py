@@ -282,7 +282,7 @@ def test_masks_hide_a_share_and_follow_from_ids_and_name_alone(work):
     assert not bool((shown == PAD).any())
 
 
-def test_all_arms_and_seeds_are_judged_on_the_same_masks(work, monkeypatch):
+def test_all_arms_and_seeds_are_evaluated_on_the_same_masks(work, monkeypatch):
     seen = []
     task = work.blocks_task(16)
 
@@ -294,7 +294,7 @@ def test_all_arms_and_seeds_are_judged_on_the_same_masks(work, monkeypatch):
     for arm, seed in (("softmax", 0), ("linformer, k = 4", 1)):
         model = masking.build_masked(work, task, arm, seed)
         seen.append([])
-        masking.MaskedWords(work.corpus.mask_id, seed).judge(model, task, "test")
+        masking.MaskedWords(work.corpus.mask_id, seed).evaluate(model, task, "test")
     assert len(seen[0]) == len(seen[1]) > 0
     for one, other in zip(*seen, strict=True):
         assert torch.equal(one[0], other[0])
@@ -307,7 +307,7 @@ def test_perplexity_is_that_of_a_slow_loop(work, arm):
     model = masking.build_masked(work, task, arm, 0).double().eval()
     ids = task.test.inputs[:6]
     few = replace(task, test=task.test.subset(range(6)))
-    judged = masking.MaskedWords(work.corpus.mask_id, 0).judge(model, few, "test")
+    evaluation = masking.MaskedWords(work.corpus.mask_id, 0).evaluate(model, few, "test")
     shown, hidden = masking.masked(ids, work.corpus.mask_id, "test")
     total, count = 0.0, 0
     for row in range(6):
@@ -316,9 +316,9 @@ def test_perplexity_is_that_of_a_slow_loop(work, arm):
             whole = sum(math.exp(score) for score in scores[position].tolist())
             total -= math.log(math.exp(scores[position, ids[row, position]].item()) / whole)
             count += 1
-    assert judged.count == count
-    assert judged.loss == pytest.approx(total / count, rel=1e-5)
-    records = losses.text_records(judged, {})
+    assert evaluation.count == count
+    assert evaluation.loss == pytest.approx(total / count, rel=1e-5)
+    records = losses.text_records(evaluation, {})
     assert records[0].value == pytest.approx(math.exp(total / count), rel=1e-4)
 
 
@@ -381,14 +381,14 @@ def test_training_beats_the_frequencies(tmp_path):
     model, objective = causal.build_decoder(work, task, "softmax", 0), causal.NextWords()
     recipe = Recipe(epochs=3, batch_size=16, learning_rate=1e-2)
     train(model, task, recipe, output_dir=tmp_path / "run", objective=objective)
-    judged = objective.judge(model, task, "test")
+    evaluation = objective.evaluate(model, task, "test")
     targets = work.corpus.blocks("test", 16)[:, 1:].flatten()
-    assert judged.loss < losses.by_frequency(work.corpus.frequencies(), targets).loss - 0.3
+    assert evaluation.loss < losses.by_frequency(work.corpus.frequencies(), targets).loss - 0.3
 
 
 def test_the_rate_that_validates_best_with_the_first_seed_is_that_of_all(tmp_path):
     schedule = Schedule(1, (5e-3, 1e-6))
-    options = replace(SMALL, causal=replace(SMALL.causal, schedule=schedule, arms=("linear",)))
+    options = replace(SMALL, causal=replace(SMALL.causal, schedule=schedule, variants=("linear",)))
     cells = cells_of(tmp_path, replace(options, questions=("causal",)), seeds=2)
     records = {cell.key: cell.work() for cell in cells if cell.key.endswith("1/linear")}
     rates = values(records, "learning_rate")
@@ -405,7 +405,9 @@ def test_the_rate_that_validates_best_with_the_first_seed_is_that_of_all(tmp_pat
 def test_a_rate_that_diverges_is_not_chosen_and_not_tried_again(tmp_path):
     def cell(rates):
         schedule = Schedule(1, rates)
-        options = replace(SMALL, causal=replace(SMALL.causal, schedule=schedule, arms=("linear",)))
+        options = replace(
+            SMALL, causal=replace(SMALL.causal, schedule=schedule, variants=("linear",))
+        )
         cells = cells_of(tmp_path / str(len(rates)), replace(options, questions=("causal",)), 2)
         return [candidate for candidate in cells if candidate.key.endswith("1/linear")][-1]
 
@@ -586,8 +588,8 @@ def test_what_cannot_stand_between_decoder_and_encoder_is_refused(arm, message):
 @pytest.mark.parametrize(
     ("kind", "given", "message"),
     [
-        (Masked, {"arms": ("linfomer",)}, "did you mean 'linformer'"),
-        (Masked, {"arms": ("softmax", "softmax")}, "named twice"),
+        (Masked, {"variants": ("linfomer",)}, "did you mean 'linformer'"),
+        (Masked, {"variants": ("softmax", "softmax")}, "named twice"),
         (Masked, {"tokens": (2,)}, "at least 4"),
         (Masked, {"slots": (0,)}, "at least 1"),
         (Schedule, {"passes": 0}, "passes must be at least 1"),

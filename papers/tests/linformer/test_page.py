@@ -13,7 +13,7 @@ from sparing.experiment.claims import GoalResult
 from sparing.experiment.study import write_goals
 from sparing.report.page import write_report
 from sparing.report.run import read_run
-from sparing_papers.linformer.claims import judge
+from sparing_papers.linformer.claims import decide_goals
 from sparing_papers.linformer.options import Options
 from sparing_papers.linformer.page.content import verdict
 from sparing_papers.linformer.page.leads import Experiment, lead_of
@@ -190,8 +190,8 @@ def write(folder, records, **config):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({**CONFIG, **config}))
     (folder / "records.jsonl").write_text("".join(r.to_json() + "\n" for r in records))
-    options = Options(longer=TaskOptions(arms=("linformer",)))
-    write_goals(folder, judge(options, ["listops"], records))
+    options = Options(longer=TaskOptions(variants=("linformer",)))
+    write_goals(folder, decide_goals(options, ["listops"], records))
     return folder
 
 
@@ -419,7 +419,7 @@ def test_other_runs_are_led_by_longer_inputs(tmp_path, questions):
 
 
 def test_goals_of_lengths_are_those_of_a_run_that_asks_for_them():
-    arms = TaskOptions(arms=("linformer",))
+    arms = TaskOptions(variants=("linformer",))
     for questions, there in ((("longer", "cost"), True), (("cost",), False)):
-        goals = judge(Options(longer=arms, questions=questions), ["listops"], [])
+        goals = decide_goals(Options(longer=arms, questions=questions), ["listops"], [])
         assert any("listops" in goal.name for goal in goals) is there

@@ -17,7 +17,7 @@ from sparing.experiment.records import RecordTable
 from sparing.mechanisms.linformer import Linformer
 from sparing_papers.linformer import analysis, cost, error, guards, longer, matrices, shift
 from sparing_papers.linformer import study as linformer
-from sparing_papers.linformer.claims import judge
+from sparing_papers.linformer.claims import decide_goals
 from sparing_papers.linformer.lengths import by_factor, rows_of, spread_out
 from sparing_papers.linformer.longer import require_lengthening
 from sparing_papers.linformer.options import CostOptions, ErrorOptions, Options, slots_of
@@ -276,8 +276,8 @@ def test_goals_of_accuracy_ask_whether_the_task_decides(decided, count, interval
             "decides", decided, "", "measured", {"question": "longer", "task": "listops"}, count=3
         ),
     ]
-    options = Options(longer=TaskOptions(arms=("linformer",)))
-    goals = {goal.name: goal for goal in judge(options, ["listops"], records)}
+    options = Options(longer=TaskOptions(variants=("linformer",)))
+    goals = {goal.name: goal for goal in decide_goals(options, ["listops"], records)}
     assert goals["listops, linformer, sliced: score at 8n less softmax's"].met == met
     assert not any("pooled" in name for name in goals)
 
@@ -308,8 +308,8 @@ def test_an_arm_that_learned_less_where_it_was_trained_cannot_lose_less(
         difference("score", behind, 0.02, **arm_labels, less="softmax", factor=1),
         Record("decides", 1.0, "", "measured", {"question": "longer", "task": "listops"}, count=3),
     ]
-    options = Options(longer=TaskOptions(arms=("linformer",)))
-    [goal] = [g for g in judge(options, ["listops"], records) if "loses" in g.name]
+    options = Options(longer=TaskOptions(variants=("linformer",)))
+    [goal] = [g for g in decide_goals(options, ["listops"], records) if "loses" in g.name]
     assert goal.met == met
 
 
@@ -334,16 +334,16 @@ def test_ranks_are_held_against_the_growth_of_a_logarithm(exponent, decided, mod
             "decides", decided, "", "measured", {"question": "longer", "task": "listops"}, count=3
         ),
     ]
-    [goal] = [g for g in judge(Options(), [], records) if "effective rank grows" in g.name]
+    [goal] = [g for g in decide_goals(Options(), [], records) if "effective rank grows" in g.name]
     assert goal.target == pytest.approx(0.195, abs=1e-3)
     assert goal.met == met
 
 
-def test_one_pretrained_model_is_judged_by_its_heads_and_for_itself():
+def test_one_pretrained_model_is_decided_by_its_heads_and_for_itself():
     labels = {"source": "pretrained", "of": "effective_rank", "range": "trained"}
     labels |= {"shortest": 64, "longest": 512, "models": 1, "lengths": 4}
     exponent = Record("exponent", 0.4, "", "measured", labels, (0.38, 0.42), 72)
-    [goal] = judge(Options(questions=("spectrum",)), [], [exponent])
+    [goal] = decide_goals(Options(questions=("spectrum",)), [], [exponent])
     assert goal.met is False
     assert goal.name.endswith("of this model alone")
 
@@ -370,12 +370,12 @@ def test_swapped_encoders_are_held_against_dense_attention_at_the_longest(gap, o
         record("mean_length_score", 0.8, "softmax"),
         record("mean_length_chance", 0.5, "softmax"),
     ]
-    goals = {g.name: g.met for g in judge(Options(pretrained="encoder"), [], records)}
+    goals = {g.name: g.met for g in decide_goals(Options(pretrained="encoder"), [], records)}
     name = "in the pretrained encoder, distilled at 128 tokens: score at 512 less softmax's"
     assert goals[f"imdb, linear {name}"] == met
     for form in ("pooled", "pooled, as many slots", "sliced", "interpolated"):
         assert goals[f"imdb, linformer, {form} {name}"] == "undecided"
-    assert not judge(Options(questions=("swapped",)), [], records)  # no encoder was given
+    assert not decide_goals(Options(questions=("swapped",)), [], records)  # no encoder was given
 
 
 @pytest.mark.parametrize(
@@ -403,7 +403,7 @@ def test_what_length_costs_a_swapped_encoder_is_asked_of_who_had_it(gap, drop, m
         ):
             ends = (value - 0.01, value + 0.01)
             records.append(Record(name, value, "share", "measured", {**here, **extra}, ends, 3))
-    goals = {g.name: g.met for g in judge(Options(pretrained="encoder"), [], records)}
+    goals = {g.name: g.met for g in decide_goals(Options(pretrained="encoder"), [], records)}
     name = "distilled at 128 tokens: what it loses at 512 less what softmax loses"
     assert goals[f"imdb, linear in the pretrained encoder, {name}"] == met
 
@@ -455,7 +455,7 @@ def test_perplexities_are_held_against_softmaxs_as_ratios(ratio, over, count, gu
     dense = {**here, "arm": "softmax"}
     records.append(Record("mean_loss", 4.0, "nats", "measured", dense, (3.9, 4.1), 3))
     records.append(Record("loss", guess, "nats", "measured", {**here, "arm": "frequencies"}))
-    goals = {g.name: g for g in judge(Options(questions=("language",)), [], records)}
+    goals = {g.name: g for g in decide_goals(Options(questions=("language",)), [], records)}
     goal = goals[f"masked words, 128 tokens, {arm}: perplexity over softmax's"]
     assert goal.met == met
     assert goal.value == pytest.approx(ratio)
@@ -501,12 +501,12 @@ def test_translations_and_transfers_ask_whether_attending_gains(gap, over, count
     ]
     guess = {"question": "transfer", "task": "sst2"}
     records.append(Record("chance", 0.5, "share", "measured", guess))
-    goals = {g.name: g.met for g in judge(Options(questions=("language",)), [], records)}
+    goals = {g.name: g.met for g in decide_goals(Options(questions=("language",)), [], records)}
     whole = "translation, linformer, k = 8 in encoder: whole sentences right less softmax's"
     assert goals[whole] == met
     assert goals["pretrained and fine-tuned, linformer, k = 32: score less softmax's"] == met
     without = [r for r in records if r.name != "chance"]
-    again = {g.name: g.met for g in judge(Options(questions=("language",)), [], without)}
+    again = {g.name: g.met for g in decide_goals(Options(questions=("language",)), [], without)}
     tuned = "pretrained and fine-tuned, linformer, k = 32: score less softmax's"
     assert again[tuned] == "undecided"
     assert goals[whole.replace("encoder", "encoder and cross")] == "undecided"
@@ -520,7 +520,7 @@ def test_other_forms_are_held_against_softmax_where_the_task_decides():
         Record("decides", 1.0, "", "measured", labels, count=3),
     ]
     forms = ("linformer, shared kv", "linformer, k = 64")
-    goals = judge(Options(questions=("sharing",)), ["listops"], records, forms)
+    goals = decide_goals(Options(questions=("sharing",)), ["listops"], records, forms)
     by_name = {g.name: g.met for g in goals if "score less softmax's" in g.name}
     assert by_name["listops, linformer, shared kv: score less softmax's"] is True
     assert by_name["listops, linformer, k = 64: score less softmax's"] == "undecided"
@@ -566,7 +566,7 @@ def test_what_learning_gains_is_decided_by_models_not_by_heads(seeds, decided, m
         "mean_pool": pytest.approx(0.1, rel=0.02),
     }
     assert {r.count for r in gains} == {3 if seeds == 3 else 2}
-    goals = {goal.name: goal.met for goal in judge(Options(), [], analysed)}
+    goals = {goal.name: goal.met for goal in decide_goals(Options(), [], analysed)}
     name = "listops: error of learned projections less that of"
     assert goals[f"{name} random ones, 16 slots, 64 tokens"] == met
     other = goals[f"{name} means of as many stretches, 16 slots, 64 tokens"]
@@ -712,7 +712,7 @@ def test_errors_on_inputs_longer_than_trained_decide_nothing():
         "decides", 1.0, "", "measured", {"question": "longer", "task": "listops"}, count=3
     )
     analysed = [*analysis.analyse(errors(3, 0.2, 128, beyond=True), {}), decision]
-    goals = {goal.name: goal.met for goal in judge(Options(), [], analysed)}
+    goals = {goal.name: goal.met for goal in decide_goals(Options(), [], analysed)}
     name = "listops: error of learned projections less that of random ones, 16 slots, 128 tokens"
     assert goals[name] == "undecided"
 

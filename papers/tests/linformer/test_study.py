@@ -17,7 +17,7 @@ from sparing_papers.long_range.work import TaskOptions
 SIZES = {"min_tokens": 6, "max_tokens": 16, "examples": 24}
 SMALL = Options(
     longer=TaskOptions(
-        arms=("linformer", "linformer, pooled"),
+        variants=("linformer", "linformer, pooled"),
         seeds=2,
         pilot=False,
         task_options={"listops": {**SIZES, "validation_examples": 8, "test_examples": 16}},
@@ -57,7 +57,7 @@ def test_every_cell_ends_and_what_needs_data_is_noted(ended):
     }
 
 
-def test_arms_are_judged_at_each_length_with_both_ways_of_stretching(ended):
+def test_arms_are_evaluated_at_each_length_with_both_ways_of_lengthening(ended):
     records = find(ended, "length_score", factor=2)
     arms = {r.labels["arm"] for r in records}
     assert arms == {

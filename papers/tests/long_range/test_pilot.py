@@ -26,7 +26,7 @@ from sparing_papers.long_range.work import LongWork, TaskOptions, bare_identity
 from tests.train.small import token_task
 
 ARENA = TaskOptions(
-    arms=("kerformer",),
+    variants=("kerformer",),
     seeds=2,
     task_options={
         "listops": {
@@ -74,7 +74,9 @@ def test_only_the_first_seed_on_the_tasks_own_inputs_counts(labels):
 
 
 def test_matrices_of_dense_attention_are_wanted_all_the_same(tmp_path):
-    options = linformer.Options(longer=replace(ARENA, arms=("linformer",)), questions=("longer",))
+    options = linformer.Options(
+        longer=replace(ARENA, variants=("linformer",)), questions=("longer",)
+    )
     loaded = linformer._loaded(options, tmp_path, None)
     cells = linformer._cells(options, loaded, tmp_path, None)
     poor = [
@@ -139,12 +141,12 @@ def test_they_may_be_trained_after_all_in_the_same_folder(left, tmp_path):
     assert trained(again) == {(a, n) for a in ("softmax", "kerformer", "uniform") for n in (0, 1)}
     assert not [r for r in again.records if r.name == "left_out"]
     config = json.loads((left.folder / "config.json").read_text())
-    assert not {"pilot", "arms"} & {*config["identity"]["arena"]}
+    assert not {"pilot", "variants"} & {*config["identity"]["arena"]}
     assert "vision" not in config["identity"]  # nothing was evaluated on images
 
 
 def test_arms_may_be_added_in_the_same_folder(left):
-    more = replace(SMALL, arena=replace(ARENA, pilot=False, arms=("kerformer", "linear")))
+    more = replace(SMALL, arena=replace(ARENA, pilot=False, variants=("kerformer", "linear")))
     before = {r.cell for r in left.records if r.cell != "analysis"}
     again = find_study("kerformer").run(more, left.folder)
     assert {arm for arm, _ in trained(again)} == {"softmax", "kerformer", "linear", "uniform"}
@@ -156,7 +158,7 @@ def test_arms_may_be_added_in_the_same_folder(left):
 
 
 def test_seeds_may_be_added_in_the_same_folder(left):
-    more = replace(SMALL, arena=replace(ARENA, pilot=False, seeds=3, arms=()))
+    more = replace(SMALL, arena=replace(ARENA, pilot=False, seeds=3, variants=()))
     before = {r.cell for r in left.records if r.cell != "analysis"}
     again = find_study("kerformer").run(more, left.folder)
     assert trained(again) >= {("softmax", 2), ("uniform", 2)}
@@ -203,11 +205,11 @@ def test_what_changes_nothing_is_no_part_of_what_a_run_is():
     assert bare_identity(identity) == {"arena": {}, "pretrained": {"stages": {}}}
     identity["pretrained"]["stages"]["read_at"] = [128]
     identity["pretrained"]["stages_of"] = {
-        "imdb": {"arms": ["linear"], "batch_size": 8, "most_seeds": 3}
+        "imdb": {"variants": ["linear"], "batch_size": 8, "most_seeds": 3}
     }
     expected = {"stages": {"read_at": [128]}, "stages_of": {"imdb": {"batch_size": 8}}}
     assert bare_identity(identity)["pretrained"] == expected
-    timed = {"speed": {"arms": ["softmax"]}, "language": {"masked": {"arms": ["linear"]}}}
+    timed = {"speed": {"variants": ["softmax"]}, "language": {"masked": {"variants": ["linear"]}}}
     assert bare_identity(timed) == timed  # one cell times several variants
 
 

@@ -105,7 +105,7 @@ def test_rates_that_are_none_are_refused(rate):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rates")
-    options = TaskOptions(arms=(), seeds=2, trained=TRAINED, pilot=False)
+    options = TaskOptions(variants=(), seeds=2, trained=TRAINED, pilot=False)
     work = LongWork("arena", "listops", token_task(), "long_range", folder, options)
     return work, {cell.key: cell for cell in training_cells(work)}
 

@@ -196,13 +196,13 @@ def _batches(
 ) -> tuple[list[Inputs], str]:
     if texts is None:
         kind = "images" if subject.reads == "images" else f"inputs of {tokens:,} tokens"
-        return [_kept(random_inputs(subject, batch, tokens))], f"random {kind}, batch {batch}"
+        return [_tensors_of(random_inputs(subject, batch, tokens))], f"random {kind}, batch {batch}"
     chosen = sample(texts, in_file_order(texts.lengths, batch), ms_per_token, call_ms)
     count = sum(map(len, chosen))
     return [padded(texts, members) for members in chosen], f"{count:,} of your texts, batch {batch}"
 
 
-def _kept(inputs: Inputs) -> Inputs:
+def _tensors_of(inputs: Inputs) -> Inputs:
     """Only the tensors: an exported model has no other arguments."""
     return {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
 
@@ -212,7 +212,7 @@ def _forms(subject: Subject, folder: Path, threads: int | None, split: _Split) -
     size = length if subject.reads == "images" else min(length, 16)
     return Forms(
         [dense_segment(subject.model)],
-        _kept(random_inputs(subject, 2, size)),
+        _tensors_of(random_inputs(subject, 2, size)),
         folder,
         thread_count=threads or torch.get_num_threads(),
         longest=subject.limit if subject.reads == "tokens" else None,

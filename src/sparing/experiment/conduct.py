@@ -28,7 +28,7 @@ class Experiment:
 
     ``config`` is written into the folder: ``base_config`` and further facts for the page. ``cells``
     gives the work, in order, for the opened run. ``analyse`` computes records from the measured
-    ones, ``judge`` decides the goals from both. ``begin`` is called before the first cell and
+    ones, ``decide_goals`` gives the goals from both. ``begin`` is called before the first cell and
     ``finish`` after the last, with the failures. ``estimate`` says how long cells take, given the
     records and keys of finished ones. With ``by_task`` keys begin with a task, and the settings of
     a task without finished work may still change. ``notes`` are shown at the start.
@@ -37,7 +37,7 @@ class Experiment:
     name: str
     config: dict[str, Any]
     cells: Callable[[Run], Sequence[Cell]]
-    judge: Callable[[Records], list[GoalResult]]
+    decide_goals: Callable[[Records], list[GoalResult]]
     analyse: Callable[[Records], Records] | None = None
     begin: Callable[[Run], None] = lambda run: None
     finish: Callable[[Run, Sequence[Failure]], None] = lambda run, failures: None
@@ -81,7 +81,7 @@ def conduct(
             skipped = idle_records(work, measured, opened.finished())
             opened.replace_analysis([*experiment.analyse(measured), *skipped])
         records = opened.records()
-        goals = experiment.judge(records)
+        goals = experiment.decide_goals(records)
         write_goals(opened.folder, goals)
         experiment.finish(opened, failures)
         return StudyResult(experiment.name, folder, opened.config, records, goals, failures)

@@ -231,16 +231,18 @@ def _sums_before(early: _Sums, blocks: _Sums) -> _Sums:
     count = blocks.reference.shape[2]
     if count <= 2 * GROUP:
         return _all_before(early, blocks)
-    grouped = _each(blocks, _in_groups)
-    nothing = _each(grouped, lambda part: torch.zeros_like(part[:, :, 0]))
+    grouped = _changed(blocks, _in_groups)
+    nothing = _changed(grouped, lambda part: torch.zeros_like(part[:, :, 0]))
     nothing = replace(nothing, reference=torch.full_like(nothing.reference, _NOTHING))
-    ends = _each(grouped, lambda part: torch.cat([part, part[:, :, -1:]], 2))
-    totals = _each(_all_before(nothing, ends), lambda part: part[:, :, -1])
+    ends = _changed(grouped, lambda part: torch.cat([part, part[:, :, -1:]], 2))
+    totals = _changed(_all_before(nothing, ends), lambda part: part[:, :, -1])
     rows = blocks.reference.shape[1]
-    totals = _each(totals, lambda part: _by_head(part, rows))
-    before = _each(_sums_before(early, totals), lambda part: part.flatten(1, 2))
+    totals = _changed(totals, lambda part: _by_head(part, rows))
+    before = _changed(_sums_before(early, totals), lambda part: part.flatten(1, 2))
     grouped_sums = _all_before(before, grouped)
-    return _each(grouped_sums, lambda part: _by_head(part, rows).flatten(2, 3).narrow(2, 0, count))
+    return _changed(
+        grouped_sums, lambda part: _by_head(part, rows).flatten(2, 3).narrow(2, 0, count)
+    )
 
 
 def _in_groups(part: Tensor) -> Tensor:
@@ -260,7 +262,7 @@ def _by_head(part: Tensor, heads: int) -> Tensor:
     return part.reshape(len(part), heads, -1, *part.shape[2:])
 
 
-def _each(sums: _Sums, change: Callable[[Tensor], Tensor]) -> _Sums:
+def _changed(sums: _Sums, change: Callable[[Tensor], Tensor]) -> _Sums:
     """Apply a function to every part."""
     return _Sums(
         change(sums.values), change(sums.features), change(sums.weight), change(sums.reference)

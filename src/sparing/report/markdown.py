@@ -9,6 +9,7 @@ from functools import singledispatch
 from sparing.report.blocks import Block, name_of
 from sparing.report.figures.drawing import Plot
 from sparing.report.sections import (
+    CLOSING,
     Bar,
     Comparison,
     Document,
@@ -37,11 +38,11 @@ def page_markdown(page: Document) -> str:
         *second,
         *notices,
         *map(_part, page.sections),
-        "## Task, machine and versions",
+        f"## {CLOSING['run']}",
         "\n".join(f"- {escape(key)}: {escape(value)}" for key, value in page.facts),
-        "## What the words mean",
+        f"## {CLOSING['words']}",
         "\n".join(f"- **{escape(word)}**: {escape(text)}" for word, text in page.words),
-        *(["## Repeat it", fenced(page.command, "sh")] if page.command else []),
+        *([f"## {CLOSING['repeat']}", fenced(page.command, "sh")] if page.command else []),
     ]
     return _joined(parts) + "\n"
 

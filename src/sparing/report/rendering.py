@@ -14,7 +14,7 @@ from sparing.core.writing import write_atomically
 from sparing.report.blocks import Block, name_of
 from sparing.report.figures.drawing import Plot, to_png, to_svg
 from sparing.report.figures.palette import DARK, LIGHT, Look, marker_outline, variables
-from sparing.report.sections import Document, Part, Raw, Section, Table, Text
+from sparing.report.sections import CLOSING, Document, Part, Raw, Section, Table, Text
 
 
 def environment(folder: Path = Path(__file__).parent) -> jinja2.Environment:
@@ -54,7 +54,7 @@ def _writer(chips: Mapping[str, Mapping[str, str]]) -> jinja2.Environment:
             part = Section(part.key, part.title, (Text(part.explain), table))
         return Markup(getattr(macros, type(part).__name__.lower())(part))
 
-    templates.globals.update(variables=_style_variables, light=LIGHT, dark=DARK)
+    templates.globals.update(variables=_style_variables, light=LIGHT, dark=DARK, closing=CLOSING)
     templates.filters.update(markup=markup, drawing=_drawing)
     macros = templates.get_template("parts.html.jinja").make_module({"chips": chips})
     return templates

@@ -108,6 +108,15 @@ class Pair:
     sections: Sequence[Section]
 
 
+CLOSING = {
+    "run": "Task, machine and versions",
+    "words": "What the words mean",
+    "repeat": "Repeat it",
+}
+"""The sections that end every page, by their anchors; the last only where a command is known."""
+FEW_SECTIONS = 5
+"""A page with more sections begins with a list of them."""
+
 Part = Text | Table | Comparison | Listing | Snippet | Raw | Plot | Block | Section | Pair
 
 
@@ -137,14 +146,30 @@ class Document:
         return list(_plots(self.sections))
 
     @property
+    def contents(self) -> Pairs:
+        """The anchor and title of all sections, in order; empty for a short page."""
+        closing = (pair for pair in CLOSING.items() if self.command or pair[0] != "repeat")
+        titles = [*_titles(self.sections), *closing]
+        return titles if len(titles) > FEW_SECTIONS else ()
+
+    @property
     def command(self) -> str:
         """The command that repeats the run; empty where it is not known."""
         return str(self.run.config.get("command") or "")
 
 
 def figure(plot: Plot, *more: Part) -> Section:
-    """A section of a plot, under the plot's name, and what belongs to it."""
-    return Section(plot.name, "", (plot, *more))
+    """A section of a plot, under the plot's title, and what belongs to it."""
+    return Section(f"figure-{plot.name}", "", (plot, *more))
+
+
+def _titles(parts: Sequence[Part]) -> Iterator[tuple[str, str]]:
+    for part in parts:
+        if isinstance(part, Pair):
+            yield from _titles(part.sections)
+        elif isinstance(part, Section | Block):
+            plots = _plots(part.parts) if isinstance(part, Section) else ()
+            yield part.key, part.title or next(plot.title for plot in plots)
 
 
 def _plots(parts: Sequence[Part]) -> Iterator[Plot]:

@@ -22,7 +22,7 @@ from sparing.train._metrics import MetricsFile
 from sparing.train.checkpoints import save_weights
 from sparing.train.evaluation import Evaluation, evaluate
 from sparing.train.metering import StepMeter, Totals
-from sparing.train.objective import Objective, judge_of
+from sparing.train.objective import Objective, validator_of
 from sparing.train.order import LengthGrouped
 from sparing.train.raised import raised_attention
 from sparing.train.rates import quicken
@@ -61,7 +61,7 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
         self.since_validation: list[float] = []
         self.head_scores: list[float] = []
         self._started = 0.0
-        self._told = 0.0
+        self._reported = 0.0
 
     def state(self) -> dict[str, Any]:
         """The state that a resumed run continues from."""
@@ -104,7 +104,7 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
             entry = {"step": state.global_step, "epoch": round(state.epoch, 6)}
             self.metrics.append({"kind": "train", **entry, "loss": _mean(self.since_log)})
             self.since_log = []
-        self._tell(state)
+        self._report(state)
         if self.interrupted:
             control.should_save = control.should_training_stop = True
         return control
@@ -148,13 +148,13 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
         else:
             self.mark, self.waits = score, 0
 
-    def _tell(self, state: Any) -> None:
+    def _report(self, state: Any) -> None:
         """Report progress, at most so often that reporting costs little time."""
         now = time.perf_counter()
         done = state.global_step >= state.max_steps
-        if self.on_progress is None or (now - self._told < PROGRESS_SECONDS and not done):
+        if self.on_progress is None or (now - self._reported < PROGRESS_SECONDS and not done):
             return
-        self._told = now
+        self._reported = now
         text = f"epoch {math.ceil(state.epoch)} of {state.num_train_epochs}"
         if self.best:
             text += f", best validation {self.metric} {self.best['validation_score']:.1%}"
@@ -250,11 +250,11 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
         """The task's metrics and the loss on the validation split, or the objective's own."""
         self.journal.totals.read()
         start, size = time.perf_counter(), self.args.eval_batch_size
-        judge = judge_of(self.objective)
-        if judge is None:
+        validator = validator_of(self.objective)
+        if validator is None:
             evaluation = evaluate(self.model, self.task, "validation", batch_size=size)
         else:
-            evaluation = judge.validate(self.model, self.task, size)
+            evaluation = validator.validate(self.model, self.task, size)
         time_s = time.perf_counter() - start
         if not math.isfinite(evaluation.loss):
             raise NotFinite(

@@ -30,7 +30,7 @@ class Objective(Protocol):
 
 
 @runtime_checkable
-class Judge(Protocol):
+class Validator(Protocol):
     """An objective with its own validation, where a task's labels do not give one."""
 
     @property
@@ -41,12 +41,12 @@ class Judge(Protocol):
         """The model on the task's validation split."""
 
 
-def judge_of(objective: Objective) -> Judge | None:
+def validator_of(objective: Objective) -> Validator | None:
     """The objective itself, or one that it wraps (``inner``); None where labels are used."""
-    judge: Any = objective
-    while judge is not None and not isinstance(judge, Judge):
-        judge = getattr(judge, "inner", None)
-    return judge
+    validator: Any = objective
+    while validator is not None and not isinstance(validator, Validator):
+        validator = getattr(validator, "inner", None)
+    return validator
 
 
 class LabelLoss:

@@ -163,9 +163,9 @@ def _train(
         except (ValueError, RuntimeError, ImportError) as error:
             raise _refused(error) from error
         teacher = objective.teacher
-        judging = nullcontext() if teacher is None else evaluating(teacher.to(loop.args.device))
+        context = nullcontext() if teacher is None else evaluating(teacher.to(loop.args.device))
         try:
-            with interrupts_to(journal), judging:
+            with interrupts_to(journal), context:
                 loop.train(resume_from_checkpoint=None if start is None else str(start))
         finally:
             journal.totals.read()

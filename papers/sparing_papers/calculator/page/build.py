@@ -5,7 +5,7 @@ from __future__ import annotations
 from sparing.report import blocks
 from sparing.report.page import Page
 from sparing.report.run import Run
-from sparing.report.sections import Section
+from sparing.report.sections import figure
 from sparing_papers.calculator.page import content, tables
 from sparing_papers.calculator.page.figures import POSITIONS, TUNING, figures
 
@@ -27,7 +27,7 @@ def build(run: Run) -> Page:
         content.headline(run),
         content.verdict(run),
         content.notices(run),
-        [*(Section("", "", (plot,)) for plot in figures(run)), *parts],
+        [*map(figure, figures(run)), *parts],
         content.facts(run),
         content.TEXT.pairs("words"),
         POSITIONS | dict(TUNING.values()),

@@ -16,15 +16,15 @@ from sparing_papers.calculator.names import CALCULATOR, TWO_WEIGHTS
 TEXT = Prose("sparing_papers.calculator.page")
 
 
-def judged_arms(run: Run) -> list[str]:
+def evaluated_arms(run: Run) -> list[str]:
     """Every variant that was evaluated, in the order of the configuration."""
-    judged = run.table.values_of("exact", "arm")
-    return [str(arm) for arm in run.config["arms"] if arm in judged]
+    evaluated = run.table.values_of("exact", "arm")
+    return [str(arm) for arm in run.config["arms"] if arm in evaluated]
 
 
 def trained_arms(run: Run) -> list[str]:
     """The variants that were trained here."""
-    return [arm for arm in judged_arms(run) if mean_of(run.table, "train_time_s", arm)]
+    return [arm for arm in evaluated_arms(run) if mean_of(run.table, "train_time_s", arm)]
 
 
 def seeds(run: Run) -> int:

@@ -30,7 +30,7 @@ from sparing_papers.calculator.names import (
     RNN2,
     SMALL,
 )
-from sparing_papers.calculator.page.content import TEXT, judged_arms, trained_arms
+from sparing_papers.calculator.page.content import TEXT, evaluated_arms, trained_arms
 
 SHOWN = (FNN2, FNN3, RNN2, LSTM, BOTH_WAYS, SMALL, LARGE, PROPOSED, "GRU", NAU)
 OTHERS = "other networks"
@@ -104,7 +104,7 @@ def _along(
             (float(at), float(record.value or 0.0), None)
             for at, record in line_of(run.table, quantity, arm, along, **labels)
         ]
-        for arm in judged_arms(run)
+        for arm in evaluated_arms(run)
         if arm in SHOWN
     }
     return lines_plot(name, title, TEXT(name), lines, POSITIONS, scales, NO_TRAINING)

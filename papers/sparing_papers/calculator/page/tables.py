@@ -25,7 +25,7 @@ from sparing_papers.calculator.analysis import (
     right_share,
 )
 from sparing_papers.calculator.claims import verdict_of
-from sparing_papers.calculator.page.content import TEXT, judged_arms, seeds
+from sparing_papers.calculator.page.content import TEXT, evaluated_arms, seeds
 
 PUBLISHED_SETS = {"In range": "in", "Out of range": "published out", "Long": "published long"}
 ALONG = (
@@ -82,7 +82,7 @@ def with_interval(record: Record | None) -> str:
 
 def network_blocks(run: Run) -> list[Block]:
     """Every variant on every corrected set: exact answers, then errors and costs."""
-    arms, measured = judged_arms(run), wording.count_of(seeds(run), "seed")
+    arms, measured = evaluated_arms(run), wording.count_of(seeds(run), "seed")
     network: Column[str] = Column("Network", str)
     exact = [
         network,
@@ -176,7 +176,7 @@ def along_blocks(run: Run) -> list[Block]:
     for key, title, along, name in ALONG:
         lines = {
             arm: dict(line)
-            for arm in judged_arms(run)
+            for arm in evaluated_arms(run)
             if (line := line_of(run.table, "mean_error", arm, along, set=name))
         }
         columns: list[Column[str]] = [Column("Network", str)]
@@ -203,7 +203,7 @@ def sensitivity_block(run: Run) -> list[Block]:
 
     arms = [
         arm
-        for arm in judged_arms(run)
+        for arm in evaluated_arms(run)
         if line_of(run.table, "sensitivity", arm, "place", operands=3)
     ]
     columns: list[Column[str]] = [

@@ -6,7 +6,7 @@ from sparing.report import blocks
 from sparing.report.blocks import Block
 from sparing.report.page import Page
 from sparing.report.run import Run
-from sparing.report.sections import Section
+from sparing.report.sections import figure
 from sparing_papers.hugginggreen.groups import Group
 from sparing_papers.hugginggreen.names import ATTENTION, BOXES, PATCHES, STAGES
 from sparing_papers.hugginggreen.page import content, tables
@@ -25,7 +25,7 @@ def build(run: Run) -> Page:
         content.headline(run, groups),
         content.verdict(run, groups),
         content.notices(run, groups),
-        [*(Section("", "", (plot,)) for plot in figures(run, groups)), *_blocks(run, groups)],
+        [*map(figure, figures(run, groups)), *_blocks(run, groups)],
         content.facts(run),
         content.TEXT.pairs("words"),
         POSITIONS,
@@ -40,7 +40,7 @@ def _blocks(run: Run, groups: list[Group]) -> list[Block]:
     margin = content.margin(run)
     shown = [
         *tables.arm_blocks(patches, margin),
-        *tables.rival_blocks(patches),
+        *tables.baseline_blocks(patches),
         *tables.arm_blocks(attention, margin),
         *tables.half_blocks(attention),
         *tables.stage_blocks(stages),

@@ -105,7 +105,9 @@ def _attention(groups: Sequence[Group]) -> str:
     for group in of(groups, ATTENTION):
         difference = group.records.find("accuracy_difference", arm=GAUSSIAN_HALF, to=DENSE)
         energy = group.records.find("energy_ratio", arm=GAUSSIAN_HALF, to=DENSE)
-        half = group.records.find("rival_difference", arm=GAUSSIAN_HALF, rival="half the heads")
+        half = group.records.find(
+            "baseline_difference", arm=GAUSSIAN_HALF, baseline_kind="half the heads"
+        )
         if difference is None or energy is None:
             continue
         points, of_energy = points_text(difference), interval_text(energy, ratio)

@@ -33,7 +33,7 @@ from sparing_papers.hugginggreen.names import (
 from sparing_papers.hugginggreen.page.content import TEXT, ratio
 
 TITLES = {PATCHES: "Patches", ATTENTION: "Attention"}
-RIVALS = {
+BASELINES = {
     "random": "Random patches",
     "fewer steps": "Fewer steps",
     "larger patches": "Larger patches",
@@ -129,29 +129,29 @@ def _target(group: Group, name: str) -> ArmCell:
     return cell
 
 
-def rival_blocks(groups: Sequence[Group]) -> list[Block]:
+def baseline_blocks(groups: Sequence[Group]) -> list[Block]:
     """Each selecting variant beside random patches and baselines of equal cost."""
     blocks = []
     for group in groups:
-        held = group.records.values_of("rival_difference", "arm")
+        held = group.records.values_of("baseline_difference", "arm")
         columns: list[Column[str]] = [Column("Variant", str)]
-        columns += [Column(head, _beside_rival(group, rival)) for rival, head in RIVALS.items()]
-        key, title = f"rivals-{group.task}-{group.depth}", f"At the same cost: {group.name}"
+        columns += [Column(head, _beside_baseline(group, kind)) for kind, head in BASELINES.items()]
+        key, title = f"baselines-{group.task}-{group.depth}", f"At the same cost: {group.name}"
         arms = [arm for arm in group.arms if arm in held]
         blocks += [table(key, title, TEXT("baselines"), arms, columns)] if arms else []
     return blocks
 
 
-def _beside_rival(group: Group, rival: str) -> ArmCell:
+def _beside_baseline(group: Group, kind: str) -> ArmCell:
     """The difference in points, its p-value, and the cost over the baseline's."""
 
     def cell(arm: str) -> str:
-        difference = group.records.find("rival_difference", arm=arm, rival=rival)
+        difference = group.records.find("baseline_difference", arm=arm, baseline_kind=kind)
         if difference is None:
             return NONE
         parts = [points_text(difference), f"p {p_text(p_of(difference))}"]
-        for name, word in (("rival_energy_ratio", "energy"), ("rival_flops_ratio", "FLOPs")):
-            record = group.records.find(name, arm=arm, rival=rival)
+        for name, word in (("baseline_energy_ratio", "energy"), ("baseline_flops_ratio", "FLOPs")):
+            record = group.records.find(name, arm=arm, baseline_kind=kind)
             parts += [f"{word} {value_text(record, ratio)}"] if record else []
         return "; ".join(parts)
 
@@ -162,14 +162,18 @@ def half_blocks(groups: Sequence[Group]) -> list[Block]:
     """Gaussian keys with half the heads against softmax with as many."""
 
     def half(group: Group, name: str) -> Record | None:
-        return group.records.find(name, arm=GAUSSIAN_HALF, rival="half the heads")
+        return group.records.find(name, arm=GAUSSIAN_HALF, baseline_kind="half the heads")
 
-    rows = [group for group in groups if half(group, "rival_difference")]
+    rows = [group for group in groups if half(group, "baseline_difference")]
     columns: list[Column[Group]] = [
         Column("Task", lambda group: group.name),
-        Column("Test accuracy, points", lambda group: points_text(half(group, "rival_difference"))),
-        Column("p of the difference", lambda group: p_text(p_of(half(group, "rival_difference")))),
-        Column("Energy", lambda group: ratio_text(half(group, "rival_energy_ratio"))),
+        Column(
+            "Test accuracy, points", lambda group: points_text(half(group, "baseline_difference"))
+        ),
+        Column(
+            "p of the difference", lambda group: p_text(p_of(half(group, "baseline_difference")))
+        ),
+        Column("Energy", lambda group: ratio_text(half(group, "baseline_energy_ratio"))),
     ]
     explain = TEXT("half", half=GAUSSIAN_HALF.capitalize(), softmax=SOFTMAX_HALF)
     return [table("half", "Half the heads", explain, rows, columns)] if rows else []

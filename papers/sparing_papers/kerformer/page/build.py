@@ -6,7 +6,7 @@ from sparing.report import blocks
 from sparing.report.blocks import Block
 from sparing.report.page import Page
 from sparing.report.run import Run
-from sparing.report.sections import Section
+from sparing.report.sections import figure
 from sparing_papers.kerformer.page import content, prose
 from sparing_papers.kerformer.page.figures import figures, signs_of
 from sparing_papers.kerformer.page.published import PRINTED
@@ -29,7 +29,7 @@ def build(run: Run) -> Page:
         content.headline(run),
         content.verdict(run),
         content.notices(run),
-        [*(Section("", "", (plot,)) for plot in figures(run)), *tables(run)],
+        [*map(figure, figures(run)), *tables(run)],
         content.facts(run),
         prose.pairs("words"),
         signs_of(run),

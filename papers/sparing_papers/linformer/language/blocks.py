@@ -73,8 +73,8 @@ class BlocksQuestion:
     def _cell(self, tokens: int, arm: str, seed: int) -> Cell:
         def record(trained: Trained) -> list[Record]:
             labels = self.labels(tokens, arm, seed)
-            judged = self.loss(seed).judge(trained.model, trained.task, "test")
-            text = text_records(judged, labels)
+            evaluation = self.loss(seed).evaluate(trained.model, trained.task, "test")
+            text = text_records(evaluation, labels)
             return [*text, *slots_records(arm, labels), *trained.records(labels)]
 
         read = self.work.options.train_tokens * self.schedule.passes

@@ -21,7 +21,7 @@ from sparing.models.shared.shape import seeded
 from sparing.tasks import Task
 from sparing_papers.linformer.language.blocks import FREQUENCIES, BlocksQuestion
 from sparing_papers.linformer.language.corpus import CLASS, PAD
-from sparing_papers.linformer.language.losses import JUDGED_TOKENS, Inputs, Shown, WordLoss
+from sparing_papers.linformer.language.losses import EVALUATED_TOKENS, Inputs, Shown, WordLoss
 from sparing_papers.linformer.language.work import (
     LanguageWork,
     arm_named,
@@ -50,7 +50,7 @@ class NextWords(WordLoss):
         """The blocks of a split."""
         ids = task.split(split).inputs
         assert isinstance(ids, Tensor)
-        for part in torch.split(ids, max(1, JUDGED_TOKENS // 2 // ids.shape[1])):
+        for part in torch.split(ids, max(1, EVALUATED_TOKENS // 2 // ids.shape[1])):
             yield self.shown({"input_ids": part}, 0)
 
     def scores(self, model: nn.Module, inputs: Inputs) -> Float[Tensor, "words vocabulary"]:
@@ -111,7 +111,7 @@ def causal_cells(work: LanguageWork, seeds: int) -> list[Cell]:
     key = f"causal/{options.tokens}/{FREQUENCIES}"
     cells = [Cell(key, partial(question.frequencies, options.tokens), weight=0.2)]
     causal = []
-    for arm in options.arms:
+    for arm in options.variants:
         if is_causal(arm, options.tokens):
             causal.append((options.tokens, arm))
         else:

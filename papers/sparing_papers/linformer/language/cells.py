@@ -110,7 +110,7 @@ def notes(options: LanguageOptions, data: Path | None) -> list[str]:
         if task == AGREEMENT and options.transfer.task == AUTO:
             texts.append(prose("no-sentences"))
     if "causal" in options.questions:
-        refused = [a for a in options.causal.arms if not is_causal(a, options.causal.tokens)]
+        refused = [a for a in options.causal.variants if not is_causal(a, options.causal.tokens)]
         texts += [prose("not-causal", arm=arm) for arm in refused]
     if "translation" in options.questions:
         texts.append(prose("translation"))

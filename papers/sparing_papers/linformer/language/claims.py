@@ -40,7 +40,7 @@ def language_claims(options: LanguageOptions, records: RecordTable) -> Iterator[
         translation = options.translation
         for position in translation.places:
             for arm in _slotted(
-                expanded(translation.arms, translation.slots, Pairs(translation).source_tokens)
+                expanded(translation.variants, translation.slots, Pairs(translation).source_tokens)
             ):
                 text = f"translation, {arm} in {position}: whole sentences right less softmax's"
                 yield _of_score(text, arm, {"question": "translation", "place": position})

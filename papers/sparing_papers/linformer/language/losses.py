@@ -18,7 +18,7 @@ from sparing.train.evaluation import Evaluation, evaluating
 
 METRIC = "likelihood"
 NOTHING = -100  # where no word is wanted: torch's losses skip it
-JUDGED_TOKENS = 8192  # of held-out text at once: the scores of all words take memory
+EVALUATED_TOKENS = 8192  # of held-out text at once: the scores of all words take memory
 Inputs = dict[str, Tensor]
 Shown = tuple[Inputs, Int[Tensor, " words"]]
 
@@ -56,9 +56,9 @@ class WordLoss(ABC):
 
     def validate(self, model: nn.Module, task: Task, batch_size: int) -> Evaluation:
         """The model on the validation split."""
-        return self.judge(model, task, "validation", batch_size)
+        return self.evaluate(model, task, "validation", batch_size)
 
-    def judge(self, model: nn.Module, task: Task, split: str, size: int = 0) -> Evaluation:
+    def evaluate(self, model: nn.Module, task: Task, split: str, size: int = 0) -> Evaluation:
         """The loss and the share of right words over all wanted words of a split."""
         losses, right = [], []
         device = next(model.parameters()).device
@@ -68,10 +68,10 @@ class WordLoss(ABC):
                 scores, real = self.scores(model, on_device).float().cpu(), targets != NOTHING
                 losses.append(F.cross_entropy(scores, targets, reduction="none")[real])
                 right += (scores.argmax(-1) == targets)[real].tolist()
-        return judged(torch.cat(losses), right)
+        return word_evaluation(torch.cat(losses), right)
 
 
-def judged(losses: Float[Tensor, " words"], right: list[bool]) -> Evaluation:
+def word_evaluation(losses: Float[Tensor, " words"], right: list[bool]) -> Evaluation:
     """The mean over all words of a split, as an evaluation."""
     loss = float(losses.double().mean())
     return Evaluation(METRIC, {METRIC: math.exp(-loss)}, loss, losses.tolist(), right)
@@ -81,7 +81,7 @@ def by_frequency(
     chances: Float[Tensor, " vocabulary"], targets: Int[Tensor, " words"]
 ) -> Evaluation:
     """Guessing every word by its share of the training text."""
-    return judged(-chances[targets].log(), (targets == int(chances.argmax())).tolist())
+    return word_evaluation(-chances[targets].log(), (targets == int(chances.argmax())).tolist())
 
 
 def text_records(evaluation: Evaluation, labels: Mapping[str, Label]) -> list[Record]:

@@ -20,7 +20,7 @@ from sparing.tasks import Task
 from sparing.tasks.shared.words import FIRST_BYTE
 from sparing_papers.linformer.language.blocks import FREQUENCIES, BlocksQuestion
 from sparing_papers.linformer.language.corpus import CLASS, PAD
-from sparing_papers.linformer.language.losses import JUDGED_TOKENS, Inputs, Shown, WordLoss
+from sparing_papers.linformer.language.losses import EVALUATED_TOKENS, Inputs, Shown, WordLoss
 from sparing_papers.linformer.language.work import LanguageWork, put_in
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class MaskedWords(WordLoss):
         """Blocks of a split with what is hidden in them, the same at every call."""
         ids = task.split(split).inputs
         assert isinstance(ids, Tensor)
-        rows = max(1, JUDGED_TOKENS // ids.shape[1])
+        rows = max(1, EVALUATED_TOKENS // ids.shape[1])
         whole = (ids, *masked(ids, self.mask_id, split))
         for part, shown, hidden in zip(*(torch.split(x, rows) for x in whole), strict=True):
             yield {"shown": shown, "hidden": hidden}, part[hidden]

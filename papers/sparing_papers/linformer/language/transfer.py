@@ -81,10 +81,10 @@ class TransferWork:
         names, size = ("transfer", start, slug(arm)), options.batch_size
         tuned = self.work.tuned(build, self.task, labels_alone, options.schedule, size, names)
         trained = tuned.run(seed)
-        judged = evaluate(trained.model, self.task)
+        evaluation = evaluate(trained.model, self.task)
         labels: Labels = {**self.labels(arm, seed), "start": start}
-        score = measured(labels, "share", judged.count, score=judged.score)
-        return judged, [*score, *trained.records(labels)]
+        score = measured(labels, "share", evaluation.count, score=evaluation.score)
+        return evaluation, [*score, *trained.records(labels)]
 
     def labels(self, arm: str, seed: int) -> Labels:
         """What all records of a variant and a seed say."""

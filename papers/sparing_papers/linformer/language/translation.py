@@ -240,7 +240,7 @@ def refusal(arm: str, tokens: int) -> str:
 def translation_cells(work: LanguageWork, seeds: int) -> list[Cell]:
     """What is refused and why, then by seed every variant at every place; the dense one once."""
     options, made = work.options.translation, Pairs(work.options.translation)
-    names = expanded(options.arms, options.slots, made.source_tokens)
+    names = expanded(options.variants, options.slots, made.source_tokens)
     reasons = {arm: refusal(arm, made.source_tokens) for arm in names if arm != DENSE}
     refused = {arm: why for arm, why in reasons.items() if why and CROSS in options.places}
     cells = [_refused_cell(arm, why) for arm, why in refused.items()]

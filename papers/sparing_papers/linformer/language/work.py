@@ -74,7 +74,7 @@ class Masked:
     Slots are left out where they are not fewer than the tokens. A step sees ``batch_tokens``.
     """
 
-    arms: tuple[str, ...] = (DENSE, LINFORMER, "linear", UNIFORM)
+    variants: tuple[str, ...] = (DENSE, LINFORMER, "linear", UNIFORM)
     tokens: Annotated[tuple[Annotated[int, at_least(4)], ...], distinct] = (64, 128, 256)
     slots: Annotated[tuple[Count, ...], distinct] = (16, 32, 64)
     batch_tokens: Count = 1024
@@ -82,11 +82,11 @@ class Masked:
 
     def __post_init__(self) -> None:
         check_fields(self, "masked")
-        _require_arms(self.arms)
+        _require_arms(self.variants)
 
     def arms_at(self, tokens: int) -> tuple[str, ...]:
         """The variants at a length."""
-        return expanded(self.arms, self.slots, tokens)
+        return expanded(self.variants, self.slots, tokens)
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Transfer:
     """
 
     task: Annotated[str, one_of(AUTO, "sst2", "agreement")] = AUTO
-    arms: tuple[str, ...] = (DENSE, LINFORMER, UNIFORM)
+    variants: tuple[str, ...] = (DENSE, LINFORMER, UNIFORM)
     slots: Annotated[tuple[Count, ...], distinct] = (32,)
     tokens: int = 128
     examples: Count = 2000
@@ -109,19 +109,19 @@ class Transfer:
 
     def __post_init__(self) -> None:
         check_fields(self, "transfer")
-        _require_arms(self.arms)
+        _require_arms(self.variants)
 
     @property
     def compared(self) -> tuple[str, ...]:
         """The variants, ``linformer`` with its slots."""
-        return expanded(self.arms, self.slots, self.tokens)
+        return expanded(self.variants, self.slots, self.tokens)
 
 
 @dataclass(frozen=True)
 class Causal:
     """Causal language models; variants that cannot be causal are refused, and that is recorded."""
 
-    arms: tuple[str, ...] = (
+    variants: tuple[str, ...] = (
         DENSE,
         LINFORMER,
         "linear",
@@ -137,14 +137,14 @@ class Causal:
 
     def __post_init__(self) -> None:
         check_fields(self, "causal")
-        _require_arms(self.arms)
+        _require_arms(self.variants)
 
 
 @dataclass(frozen=True)
 class Translation:
     """A generated translation; mechanisms in the encoder alone, or in cross-attention too."""
 
-    arms: tuple[str, ...] = (DENSE, LINFORMER, "linear", UNIFORM)
+    variants: tuple[str, ...] = (DENSE, LINFORMER, "linear", UNIFORM)
     slots: Annotated[tuple[Count, ...], distinct] = (8, 16)
     places: tuple[Annotated[str, one_of(*PLACES)], ...] = PLACES
     clauses: Count = 2
@@ -158,7 +158,7 @@ class Translation:
 
     def __post_init__(self) -> None:
         check_fields(self, "translation")
-        _require_arms(self.arms)
+        _require_arms(self.variants)
         if self.width % self.heads:
             raise UsageError(
                 f"translation: {self.heads} heads do not divide the width {self.width}"

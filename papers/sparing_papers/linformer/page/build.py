@@ -5,7 +5,7 @@ from __future__ import annotations
 from sparing.report import blocks
 from sparing.report.page import Page
 from sparing.report.run import Run
-from sparing.report.sections import Section
+from sparing.report.sections import figure
 from sparing_papers.linformer.page import content, prose
 from sparing_papers.linformer.page.figures import all_signs, figures
 from sparing_papers.linformer.page.language import language_blocks, language_figures
@@ -24,7 +24,7 @@ def build(run: Run) -> Page:
         content.verdict(run),
         content.notices(run),
         [
-            *(Section("", "", (plot,)) for plot in [*figures(run), *language_figures(run)]),
+            *map(figure, [*figures(run), *language_figures(run)]),
             blocks.goals_block(run, f"{prose('goals')} {blocks.TOGETHER}"),
             *training_blocks(run),
             *matrix_blocks(run),

@@ -99,15 +99,15 @@ def decide(run: Run) -> Verdict:
         because = prose("only-arm", dense=dense_name(run.config))
         return Verdict("undecided", None, "Nothing to compare", because, second)
     second = _second(run)
-    judged = [_judge(run, arm) for arm in arms]
-    busy = next((one.disturbance for one in judged if one.disturbance), "")
+    compared = [_compare(run, arm) for arm in arms]
+    busy = next((one.disturbance for one in compared if one.disturbance), "")
     if busy:
         because = prose("busy", busy=busy)
         return Verdict("undecided", None, "No verdict on speed", because, second)
-    return Verdict(*_decide(run, judged), second)
+    return Verdict(*_decide(run, compared), second)
 
 
-def _judge(run: Run, arm: str) -> _Compared:
+def _compare(run: Run, arm: str) -> _Compared:
     difference = run.table.find("accuracy_difference", arm=arm)
     accuracy = str(difference.labels.get("verdict") or "undecided") if difference else None
     size = lookups.setting(run, "latency_ratio")
@@ -124,16 +124,16 @@ def _judge(run: Run, arm: str) -> _Compared:
     return _Compared(arm, accuracy, difference, speed, latency, failed, disturbance)
 
 
-def _decide(run: Run, judged: list[_Compared]) -> Decided:
-    fast = [one for one in judged if one.sound and one.speed == "faster"]
+def _decide(run: Run, compared: list[_Compared]) -> Decided:
+    fast = [one for one in compared if one.sound and one.speed == "faster"]
     if fast:
         best = min(fast, key=lambda one: one.ratio)
         return "use", best.arm, f"Use {best.name} here", _because(run, "faster", best)
-    better = [one for one in judged if one.accuracy == "better"]
+    better = [one for one in compared if one.accuracy == "better"]
     if better:
         return _more_accurate(run, better)
-    waiting = [one for one in judged if one.open]
-    return _undecided(run, waiting) if waiting else _keep_dense(run, judged)
+    waiting = [one for one in compared if one.open]
+    return _undecided(run, waiting) if waiting else _keep_dense(run, compared)
 
 
 def _because(run: Run, key: str, one: _Compared, **values: object) -> str:
@@ -164,9 +164,9 @@ def _undecided(run: Run, waiting: list[_Compared]) -> Decided:
     return "undecided", None, "Nothing is decided", because
 
 
-def _keep_dense(run: Run, judged: list[_Compared]) -> Decided:
+def _keep_dense(run: Run, compared: list[_Compared]) -> Decided:
     because, limit = prose("none-measured"), ""
-    timed = [one for one in judged if one.speed is not None]
+    timed = [one for one in compared if one.speed is not None]
     if timed:
         best = _fastest(run, timed)
         key = {"faster": "less-accurate", "slower": "slower"}.get(str(best.speed), "none-faster")
@@ -177,12 +177,12 @@ def _keep_dense(run: Run, judged: list[_Compared]) -> Decided:
     return "keep dense", run.config["baseline"], f"Keep {dense_name(run.config)} here", because
 
 
-def _fastest(run: Run, judged: list[_Compared]) -> _Compared:
+def _fastest(run: Run, compared: list[_Compared]) -> _Compared:
     """The fastest variant that is no control, if there is any; else the fastest control."""
     families = run.config.get("families")
     known = families if isinstance(families, dict) else {}
-    serious = [one for one in judged if known.get(one.arm) != "control"]
-    return min(serious or judged, key=lambda one: one.ratio)
+    serious = [one for one in compared if known.get(one.arm) != "control"]
+    return min(serious or compared, key=lambda one: one.ratio)
 
 
 def _speed_words(run: Run, one: _Compared) -> str:

@@ -97,8 +97,8 @@ def _rows(run: Run) -> list[tuple[str | Bar, ...]]:
             continue
         full = whole if whole and number <= whole.layers else None
         bars = [
-            _kept(plan.heads[number - 1], full.heads[number - 1] if full else None),
-            _kept(plan.neurons[number - 1], full.neurons[number - 1] if full else None),
+            _width_bar(plan.heads[number - 1], full.heads[number - 1] if full else None),
+            _width_bar(plan.neurons[number - 1], full.neurons[number - 1] if full else None),
         ]
         if len(exits) > 1:
             bars += _flow(exits.get(number), staying)
@@ -107,7 +107,7 @@ def _rows(run: Run) -> list[tuple[str | Bar, ...]]:
     return rows
 
 
-def _kept(count: int, whole: int | None) -> Bar:
+def _width_bar(count: int, whole: int | None) -> Bar:
     return Bar(f"{count:,}") if not whole else Bar(f"{count:,} of {whole:,}", count / whole)
 
 

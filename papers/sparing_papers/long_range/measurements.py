@@ -60,9 +60,9 @@ class Noise:
             return []
         records: list[Record] = []
         for share in self.shares:
-            judged = evaluate(model, noisy(work.task, share), batch_size=32)
+            evaluation = evaluate(model, noisy(work.task, share), batch_size=32)
             noisy_labels: Labels = {**labels, "noise": share}
-            records += score_records(judged, noisy_labels, "noisy_score", NOISY_ANSWERS)
+            records += score_records(evaluation, noisy_labels, "noisy_score", NOISY_ANSWERS)
         return records
 
 
