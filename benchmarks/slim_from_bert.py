@@ -3,7 +3,7 @@
     python benchmarks/slim_from_bert.py runs/slim-tasks/sst2-0 --output FILE
 
 Papers on faster encoders start from BERT-base. A finished run of slim started from a smaller model,
-so its own factors cannot be set beside theirs. Here BERT-base answers the run's test texts too. Its
+so its own factors cannot be set beside their speed-ups. Here BERT-base answers the run's test texts too. Its
 weights are random: times are compared, and nothing is said about its answers. All run in turns on
 one thread: BERT-base and the run's dense model in ONNX Runtime, float32 and INT8, and the form that
 the run serves. Factors are over BERT-base in ONNX Runtime, float32, with 95 % intervals over texts.
@@ -66,8 +66,8 @@ def chains(steps: Steps, scratch: Path) -> dict[str, Chain]:
     for name, model in ((BERT, bert_base(steps)), (DENSE, steps.models.baseline())):
         segment = dense_segment(model).eval()
         forms = Forms([segment], folder=scratch / name.split(",")[0], **engines.options)
-        wanted = (form for form in forms if form.engine == "onnxruntime")
-        opened |= {f"{name}, {form.precision}": forms[form] for form in wanted}
+        exported = (form for form in forms if form.engine == "onnxruntime")
+        opened |= {f"{name}, {form.precision}": forms[form] for form in exported}
     promise = promise_of(read_run(steps.models.folder).table)
     if promise is None or promise.form.engine == "eager":
         raise SystemExit(f"{steps.models.folder} serves no exported form")

@@ -52,7 +52,7 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
     config, steps = _begun(options, folder, data)
 
     def finish(opened: Run, failures: Sequence[Failure]) -> None:
-        # a part of the steps may have been asked for
+        # a call may do a part of the steps
         left = {cell.key for cell in _cells_of(steps, options)} - opened.finished()
         if not failures and not left:
             save(steps, opened, options.model)
