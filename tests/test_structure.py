@@ -20,6 +20,7 @@ ORDER = {
     "foreign": 3,
     "models": 4,
     "tasks": 4,
+    "answers": 5,
     "train": 5,
     "measure": 5,
     "predictors": 5,
@@ -56,7 +57,7 @@ HEAVY = {
     "typer": 11,
 }
 MOST_FILES, MOST_FILES_NEW = 30, 15
-NEW = {"experiment", "report", "compare", "slim", "advise", "agree"}
+NEW = {"answers", "experiment", "report", "compare", "slim", "advise", "agree"}
 
 
 def modules() -> dict[str, Path]:

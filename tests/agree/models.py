@@ -14,7 +14,14 @@ from sparing.tasks.shared.text import fast_tokenizer
 from tests.tasks.tokenizers import save_tokenizer
 
 NAMES = ("negative", "neutral", "positive")
-VOWELS = "aeiou"
+SIZES = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "max_position_embeddings": 32,
+    "initializer_range": 0.5,
+}
 
 
 def rows(count: int) -> list[str]:
@@ -32,16 +39,8 @@ def save_model(
     """A BERT of fixed random weights with a tokenizer; ``noise`` is added to its last layer."""
     save_tokenizer(folder)
     torch.manual_seed(0)
-    sizes = {
-        "vocab_size": len(fast_tokenizer(str(folder))),
-        "hidden_size": 16,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 16,
-        "max_position_embeddings": 32,
-        "initializer_range": 0.5,
-    }
-    config = BertConfig(**{**sizes, **changes}, num_labels=len(names))
+    vocabulary = len(fast_tokenizer(str(folder)))
+    config = BertConfig(**{**SIZES, **changes}, vocab_size=vocabulary, num_labels=len(names))
     config.id2label = dict(enumerate(names))
     config.label2id = {name: number for number, name in enumerate(names)}
     model = BertForSequenceClassification(config).eval()

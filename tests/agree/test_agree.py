@@ -12,12 +12,13 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from transformers import BertForSequenceClassification
+from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification
 
 import sparing
 from sparing.agree.comparison import paired_difference
 from sparing.agree.options import Options
 from sparing.agree.study import run
+from sparing.answers import Settings
 from sparing.core.errors import DataError, NotFinite, Unsupported, UsageError
 from sparing.export.folder import export_chain
 from sparing.export.int8 import quantise
@@ -29,7 +30,7 @@ from sparing.tasks.shared.text import fast_tokenizer
 from sparing.tasks.texts import read_texts
 from sparing.transfer.adaptive import adapt
 from sparing.transfer.freezing import segments
-from tests.agree.models import NAMES, export, rows, save_model
+from tests.agree.models import NAMES, SIZES, export, rows, save_model
 
 UNTIMED = Options(timed=0)
 
@@ -54,7 +55,7 @@ def test_a_model_agrees_with_itself(dense):
     result = run(str(dense), str(dense), read_texts(rows(60)), UNTIMED)
     assert result.agreement.changed == 0
     assert result.agreement.least == pytest.approx(0.05 ** (1 / 60))
-    assert result.shift.largest == 0
+    assert result.finding("largest_logit_shift") == 0
     assert result.changes == ()
     assert "the same answer as A on 60 of 60 texts (100.00 %)" in str(result)
     assert "at least 95.12 % of texts like these" in str(result)
@@ -99,7 +100,7 @@ def test_an_onnx_file_of_others_is_compared_and_timed(dense, tmp_path):
     result = run(str(dense), str(file), read_texts(rows(40)), Options(timed=10))
     assert result.engines == ("eager", "onnxruntime")
     assert result.agreement.changed == 0
-    assert result.shift.relative < 1e-4
+    assert result.finding("logit_drift") < 1e-4
     assert result.speed is not None
     assert result.speed.model.inputs == 10
     assert result.speed.model.value > 0
@@ -174,7 +175,7 @@ def test_texts_in_batches_are_padded(dense, noisy):
     alone = run(str(dense), str(noisy), texts, UNTIMED)
     together = run(str(dense), str(noisy), texts, Options(timed=6, batch=4))
     assert together.agreement == alone.agreement
-    assert together.shift.relative == pytest.approx(alone.shift.relative, rel=1e-4)
+    assert together.finding("logit_drift") == pytest.approx(alone.finding("logit_drift"), rel=1e-4)
 
 
 def test_classes_are_matched_by_name(dense, tmp_path):
@@ -187,7 +188,7 @@ def test_classes_are_matched_by_name(dense, tmp_path):
     model.save_pretrained(turned)
     result = run(str(dense), str(turned), read_texts(rows(30)), UNTIMED)
     assert result.agreement.changed == 0
-    assert result.shift.largest < 1e-5
+    assert result.finding("largest_logit_shift") < 1e-5
     assert "matched by name" in " ".join(result.notes)
 
 
@@ -216,7 +217,12 @@ def test_sets_of_labels_are_compared_at_the_threshold(tmp_path):
     first = save_model(tmp_path / "first", **kind)
     second = save_model(tmp_path / "second", noise=0.4, **kind)
     texts = rows(40)
-    result = run(str(first), str(second), read_texts(texts), Options(timed=0, threshold=0.6))
+    result = run(
+        str(first),
+        str(second),
+        read_texts(texts),
+        Options(timed=0, settings=Settings(threshold=0.6)),
+    )
 
     def labels(folder: Path, text: str) -> str:
         shares = torch.tensor(logits(folder, text)).sigmoid().tolist()
@@ -231,10 +237,15 @@ def test_sets_of_labels_are_compared_at_the_threshold(tmp_path):
     assert {c.row: (c.before, c.after) for c in result.changes} == expected
     assert all(0.4 <= change.before_probability <= 1 for change in result.changes)
     one = save_model(tmp_path / "one")
-    with pytest.raises(UsageError, match=r"first gives several labels a text, .*one one class"):
+    with pytest.raises(UsageError, match=r"first gives several labels, .*one gives one class"):
         run(str(first), str(one), read_texts(texts), UNTIMED)
-    with pytest.raises(UsageError, match="threshold is for classifiers of several labels"):
-        run(str(one), str(one), read_texts(texts), Options(timed=0, threshold=0.6))
+    with pytest.raises(UsageError, match="for models that give several labels; these give one"):
+        run(
+            str(one),
+            str(one),
+            read_texts(texts),
+            Options(timed=0, settings=Settings(threshold=0.6)),
+        )
 
 
 def test_pairs_of_texts(dense):
@@ -274,7 +285,7 @@ def test_logits_that_are_not_finite_name_the_text(dense, tmp_path, monkeypatch):
     file = foreign(tmp_path / "a" / "model.onnx", dense)
     from sparing.agree.onnx_file import OnnxFile
 
-    monkeypatch.setattr(OnnxFile, "run", lambda self, inputs: np.full((1, 3), np.nan))
+    monkeypatch.setattr(OnnxFile, "_outputs", lambda *_: [np.full((1, 3), np.nan)])
     with pytest.raises(NotFinite, match="not finite for text 1: 'aa a 0'"):
         run(str(dense), str(file), read_texts(rows(9)), UNTIMED)
 
@@ -299,23 +310,24 @@ def test_what_cannot_be_opened(dense, tmp_path, monkeypatch, name, said):
         run(str(dense), name, read_texts(rows(9)), UNTIMED)
 
 
-def test_what_is_no_classifier_is_refused(dense, tmp_path):
+def test_what_gives_no_answers_to_texts_is_refused(dense, tmp_path):
     from tests.advise.small import build, save_with_tokenizer
 
     build("vit").save_pretrained(tmp_path / "vit")
     with pytest.raises(Unsupported, match="reads pixel_values"):
         run(str(dense), str(tmp_path / "vit"), read_texts(rows(9)), UNTIMED)
     base = save_with_tokenizer(tmp_path / "base")
-    with pytest.raises(Unsupported, match="gives no row of logits a text"):
+    with pytest.raises(Unsupported, match="nothing says how its tokens are pooled"):
         run(str(base), str(base), read_texts(rows(9)), UNTIMED)
-    number = save_model(tmp_path / "number", ("value",))
-    with pytest.raises(Unsupported, match="answers with a number"):
-        run(str(number), str(number), read_texts(rows(9)), UNTIMED)
+    config = BertConfig(**{**SIZES, "vocab_size": 40})
+    BertForMaskedLM(config).save_pretrained(tmp_path / "words")
+    with pytest.raises(Unsupported, match="words is a masked language model"):
+        run(str(tmp_path / "words"), str(base), read_texts(rows(9)), UNTIMED)
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"at_least": 1.0}, {"threshold": 0.0}, {"batch": 0}, {"timed": -1}, {"threads": 0}],
+    [{"at_least": 1.0}, {"batch": 0}, {"timed": -1}, {"threads": 0}],
 )
 def test_impossible_options_are_refused(changes):
     with pytest.raises(UsageError, match=next(iter(changes))):
@@ -393,7 +405,7 @@ def test_models_and_chains_of_sparing(dense, tmp_path):
     chain = run(str(folder), str(folder / "onnx"), texts, UNTIMED)
     assert chain.engines == ("eager", "onnxruntime")
     assert chain.agreement.changed == 0
-    assert chain.shift.largest < 1e-3
+    assert chain.finding("largest_logit_shift") < 1e-3
     exits = run(str(dense), str(folder / "onnx"), texts, UNTIMED)
     assert exits.agreement.changed > 0
 
@@ -402,8 +414,8 @@ def test_an_int8_file_is_compared(dense, tmp_path):
     file = export(dense, tmp_path / "onnx" / "model.onnx")
     (small,) = quantise([file], tmp_path / "int8")
     result = run(str(dense), str(small), read_texts(rows(60)), UNTIMED)
-    assert 0 < result.shift.relative < 1
-    assert result.shift.largest > 1e-3
+    assert 0 < result.finding("logit_drift") < 1
+    assert result.finding("largest_logit_shift") > 1e-3
 
 
 def test_openvino_files_are_compared(dense, tmp_path):
@@ -425,8 +437,8 @@ def test_openvino_files_are_compared(dense, tmp_path):
         result = run(str(dense), str(path), texts, UNTIMED)
         assert result.engines == ("eager", "openvino")
         assert result.agreement.changed == 0
-        assert result.shift.relative < 1e-4
+        assert result.finding("logit_drift") < 1e-4
     one = {name: value[:1] for name, value in example.items()}
     (small,) = quantise_static([converted], tmp_path / "int8", [one] * 4)
     rounded = run(str(dense), str(small), texts, UNTIMED)
-    assert rounded.shift.relative > 1e-3
+    assert rounded.finding("logit_drift") > 1e-3

@@ -1,4 +1,4 @@
-"""Compare the answers of two classifiers on the same texts: agreement, drift and changes."""
+"""Compare the answers of two models to the same texts: agreement and changes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from sparing.agree.answers import Answers
-from sparing.export.int8 import LogitShift, logit_shift
+from sparing.answers import Answers
 from sparing.measure.calibration import upper_bound
 from sparing.measure.statistics import Interval, mcnemar_p_value
 from sparing.tasks.texts import Texts
@@ -22,19 +20,24 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Change:
-    """A text with another answer; ``row`` counts the rows of the source from 1."""
+    """A text, or a query, with another answer; ``row`` counts the rows of the source from 1.
+
+    ``distance`` is how far the answers are apart, as their kind measures it. Only classes have
+    probabilities.
+    """
 
     row: int
     texts: tuple[str, ...]
     before: str
     after: str
-    before_probability: float
-    after_probability: float
+    distance: float
+    before_probability: float | None = None
+    after_probability: float | None = None
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far two classifiers agree on distinct texts.
+    """How far two models agree on distinct texts, or on queries.
 
     ``changed`` of ``texts`` answers differ. ``least`` is the exact lower bound of the share of
     equal answers: with 95 % confidence texts like these agree at least so often.
@@ -72,12 +75,6 @@ class PairedDifference:
         return "B" if low > 0 else "A" if high < 0 else "undecided"
 
 
-def same_answers(first: Answers, second: Answers) -> NDArray[np.bool_]:
-    """Whether each text has the same class, or the same set of labels."""
-    same: NDArray[np.bool_] = (first.chosen == second.chosen).all(1)
-    return same
-
-
 def agreement_of(same: NDArray[np.bool_]) -> Agreement:
     """The agreement, with its exact one-sided 95 % bound (Clopper and Pearson, 1934)."""
     changed = int((~same).sum())
@@ -86,36 +83,29 @@ def agreement_of(same: NDArray[np.bool_]) -> Agreement:
     )
 
 
-def shift_of(first: Answers, second: Answers) -> LogitShift:
-    """The drift of the logits, of the second from the first."""
-    shift = logit_shift(torch.from_numpy(first.logits), torch.from_numpy(second.logits))
-    if first.logits.shape[1] > 1:
-        return shift
-    spread = max(float(first.logits.std()), 1e-12)  # a single logit varies over texts alone
-    relative = float(np.sqrt(np.square(second.logits - first.logits).mean())) / spread
-    return LogitShift(shift.examples, shift.largest, relative, shift.changed)
-
-
 def changes_of(texts: Texts, rows: Sequence[int], first: Answers, second: Answers) -> list[Change]:
-    """The texts with another answer, the ones of which the first was surest at the front.
+    """The inputs with another answer, the ones that are farthest apart at the front.
 
-    ``rows`` are the numbers of the texts in their source, from 1.
+    Of classes these are the ones of which the first was surest. ``rows`` are the numbers of the
+    texts in their source, from 1.
     """
-    different = first.chosen != second.chosen
+    same, distances = first.same(second), first.distance(second)
     changes = []
-    for index in np.flatnonzero(different.any(1)).tolist():
-        columns = np.flatnonzero(different[index])
+    for index in np.flatnonzero(~same).tolist():
+        row = first.rows(index)[0]
+        given = texts.rows[row] if first.noun == "text" else texts.rows[row][:1]
         changes.append(
             Change(
-                rows[index],
-                texts.rows[index],
+                rows[row],
+                given,
                 first.words(index),
                 second.words(index),
-                first.confidence(index, columns),
-                second.confidence(index, columns),
+                float(distances[index]),
+                first.confidence(index, second),
+                second.confidence(index, first),
             )
         )
-    return sorted(changes, key=lambda change: (-change.before_probability, change.row))
+    return sorted(changes, key=lambda change: (-change.distance, change.row))
 
 
 def counts_of(changes: Sequence[Change]) -> list[tuple[str, str, int]]:

@@ -12,18 +12,19 @@ from typing import Any
 
 from sparing.agree.comparison import Agreement, Change, PairedDifference, counts_of
 from sparing.agree.options import Options
+from sparing.answers import Finding
 from sparing.core.errors import UsageError, quoted
 from sparing.core.reading import parse_json
 from sparing.core.record import Labels, Record
 from sparing.core.rounding import rounded_down
 from sparing.core.writing import write_atomically
-from sparing.export.int8 import LogitShift
 from sparing.measure.inputs import SpeedUp
 from sparing.measure.load import Load
 from sparing.measure.machine import commit, machine, machine_id
 
 SHOWN_CHANGES, SHOWN_COUNTS, TEXT_CHARACTERS = 20, 10, 70
 ENDINGS = (".jsonl", ".csv")
+NAMES = ["row", "text", "a", "b", "a_probability", "b_probability"]
 WORDS = {"eager": "PyTorch", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 
 
@@ -39,7 +40,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Reference:
-    """The agreement of A and of B with a third classifier, and their difference in pairs."""
+    """The agreement of A and of B with a third model, and their difference in pairs."""
 
     name: str
     a: Agreement
@@ -49,23 +50,28 @@ class Reference:
 
 @dataclass(frozen=True)
 class Result:
-    """How far two classifiers agree; prints as a few lines.
+    """How far two models agree; prints as a few lines.
 
-    ``changes`` are the texts with another answer, the ones of which A was surest first. ``shift``
-    is the drift of the logits from A to B.
+    ``noun`` says what has an answer, such as a text, and what is the same then. ``changes`` are
+    those with another answer, the farthest first. ``findings`` are further numbers of their kind.
     """
 
     a: str
     b: str
     engines: tuple[str, str]
     source: str
+    noun: tuple[str, str]
     agreement: Agreement
-    shift: LogitShift
+    findings: tuple[Finding, ...]
     changes: tuple[Change, ...] = field(repr=False)
     speed: Speed | None
     reference: Reference | None
     options: Options
     notes: tuple[str, ...] = ()
+
+    def finding(self, name: str) -> float:
+        """The value of a further number of the comparison; ``KeyError`` where there is none."""
+        return {one.name: one.value for one in self.findings}[name]
 
     @property
     def counts(self) -> list[tuple[str, str, int]]:
@@ -86,11 +92,11 @@ class Result:
     @property
     def missed(self) -> list[str]:
         """A line for each agreement that is not shown to be high enough; none if all are."""
-        needed, lines = self.options.at_least, []
+        needed, lines, several = self.options.at_least, [], plural(self.noun[0])
         for names, one in self.required.items():
             if one.least < needed:
-                more = ": more texts narrow the bound" if one.share > needed else ""
-                seen = f"{100 * one.share:.2f} % on {one.texts:,} texts"
+                more = f": more {several} narrow the bound" if one.share > needed else ""
+                seen = f"{100 * one.share:.2f} % on {one.texts:,} {several}"
                 lines.append(
                     f"the agreement of {names} is shown to be at least {_down(one.least)} with 95 "
                     f"% confidence ({seen}), and {100 * needed:g} % is required{more}"
@@ -105,11 +111,10 @@ class Result:
             "source": self.source,
             "batch": self.options.batch,
         }
-        shift, count = self.shift, self.agreement.texts
+        count = self.agreement.texts
         records = [
             *_records("both", self.agreement, names),
-            _of("logit_drift", shift.relative, "share", names, count),
-            _of("largest_logit_shift", shift.largest, "logits", names, count),
+            *(_of(one.name, one.value, one.unit, names, count) for one in self.findings),
             *self._reference_records(names),
             *self._speed_records(names),
         ]
@@ -170,10 +175,9 @@ class Result:
             f"B: {self.b} ({WORDS[self.engines[1]]})",
             *self.notes,
             "",
-            *_agreement_lines("B", "A", self.agreement),
-            "This is agreement on texts like these, not correctness.",
-            f"Drift: B's logits move by {100 * self.shift.relative:.2f} % of the spread of A's "
-            f"(root mean square), at most by {self.shift.largest:.3g}.",
+            *self._agreement("B", "A", self.agreement),
+            f"This is agreement on {plural(self.noun[0])} like these, not correctness.",
+            *(one.words for one in self.findings if one.words),
             *self._speed_lines(),
             *self._reference_lines(),
             *self._change_lines(),
@@ -205,27 +209,52 @@ class Result:
         return [
             "",
             f"Reference: {self.reference.name}",
-            *_agreement_lines("A", "the reference", self.reference.a),
-            *_agreement_lines("B", "the reference", self.reference.b),
+            *self._agreement("A", "the reference", self.reference.a),
+            *self._agreement("B", "the reference", self.reference.b),
             f"B less A: {100 * gap.value:+.2f} percentage points (95 % interval {100 * low:+.2f} "
             f"to {100 * high:+.2f}; McNemar p = {gap.p_value:.3g}): {verdict}.",
+        ]
+
+    def _agreement(self, name: str, other: str, agreement: Agreement) -> list[str]:
+        same, (noun, answer) = agreement.texts - agreement.changed, self.noun
+        return [
+            f"{name} gives {answer} as {other} on {same:,} of {agreement.texts:,} {plural(noun)} "
+            f"({100 * agreement.share:.2f} %).",
+            f"With 95 % confidence at least {_down(agreement.least)} of {plural(noun)} like these "
+            f"get {answer}.",
         ]
 
     def _change_lines(self) -> list[str]:
         if not self.changes:
             return []
+        rows = [_change_line(change) for change in self.changes[:SHOWN_CHANGES]]
+        more = len(self.changes) - SHOWN_CHANGES
+        tail = [f"  and {more:,} more; --changed FILE writes all"] if more > 0 else []
+        if self.changes[0].before_probability is None:
+            head = f"Changed {plural(self.noun[0])}, those that are farthest apart first:"
+            return ["", head, *rows, *tail]
         counts = [f"  {a} -> {b}: {count:,}" for a, b, count in self.counts[:SHOWN_COUNTS]]
         if len(self.counts) > SHOWN_COUNTS:
             counts.append(f"  and {len(self.counts) - SHOWN_COUNTS} other pairs")
-        rows = [
-            f"  row {c.row}: {c.before} ({c.before_probability:.2f}) -> {c.after} "
-            f"({c.after_probability:.2f}): {quoted(' | '.join(c.texts), TEXT_CHARACTERS)}"
-            for c in self.changes[:SHOWN_CHANGES]
-        ]
-        more = len(self.changes) - SHOWN_CHANGES
-        tail = [f"  and {more:,} more; --changed FILE writes all"] if more > 0 else []
         head = "Changed texts, those of which A was surest first:"
         return ["", "Changed answers, from A to B:", *counts, "", head, *rows, *tail]
+
+
+def plural(noun: str) -> str:
+    """Several of them."""
+    return {"query": "queries"}.get(noun, f"{noun}s")
+
+
+def _change_line(change: Change) -> str:
+    before, after = (
+        answer if probability is None else f"{answer} ({probability:.2f})"
+        for answer, probability in (
+            (change.before, change.before_probability),
+            (change.after, change.after_probability),
+        )
+    )
+    text = quoted(" | ".join(change.texts), TEXT_CHARACTERS)
+    return f"  row {change.row}: {before} -> {after}: {text}"
 
 
 def require_ending(path: Path) -> None:
@@ -244,17 +273,14 @@ def write_changes(result: Result, path: Path) -> None:
             **({"pair": change.texts[1]} if len(change.texts) > 1 else {}),
             "a": change.before,
             "b": change.after,
-            "a_probability": round(change.before_probability, 6),
-            "b_probability": round(change.after_probability, 6),
+            **_numbers(change),
         }
         for change in result.changes
     ]
     if path.suffix.lower() == ".jsonl":
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     else:
-        names = ["row", "text", "a", "b", "a_probability", "b_probability"]
-        if rows and "pair" in rows[0]:
-            names.insert(2, "pair")
+        names = list(rows[0]) if rows else NAMES
         table = io.StringIO(newline="")
         writer = csv.DictWriter(table, names)
         writer.writeheader()
@@ -263,14 +289,14 @@ def write_changes(result: Result, path: Path) -> None:
     write_atomically(path, lines)
 
 
-def _agreement_lines(name: str, other: str, agreement: Agreement) -> list[str]:
-    same = agreement.texts - agreement.changed
-    return [
-        f"{name} gives the same answer as {other} on {same:,} of {agreement.texts:,} texts "
-        f"({100 * agreement.share:.2f} %).",
-        f"With 95 % confidence at least {_down(agreement.least)} of texts like these get the same "
-        "answer.",
-    ]
+def _numbers(change: Change) -> dict[str, float]:
+    """What a file has beside the answers: probabilities, or how far the answers are apart."""
+    if change.before_probability is None or change.after_probability is None:
+        return {"distance": round(change.distance, 6)}
+    return {
+        "a_probability": round(change.before_probability, 6),
+        "b_probability": round(change.after_probability, 6),
+    }
 
 
 def _down(share: float) -> str:

@@ -1,4 +1,4 @@
-"""``agree``: open the classifiers, answer every distinct text, compare, and time them in pairs."""
+"""``agree``: open the models, answer every distinct text, compare, and time them in pairs."""
 
 from __future__ import annotations
 
@@ -10,17 +10,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparing.agree.answers import Answers, Encoder, logits_of, require_batch, with_labels
-from sparing.agree.classifier import Classifier, open_classifier
 from sparing.agree.comparison import (
     agreement_of,
     changes_of,
     paired_difference,
-    same_answers,
-    shift_of,
 )
+from sparing.agree.model import TextModel, open_text_model
 from sparing.agree.options import Options
+from sparing.agree.outputs import (
+    Encoder,
+    Labels,
+    answers_of,
+    labels_of,
+    outputs_of,
+    require_batch,
+)
 from sparing.agree.result import Reference, Result, Speed
+from sparing.answers import Answers, Settings
+from sparing.answers.kinds import KINDS, require_settings
 from sparing.core.errors import DataError, UsageError
 from sparing.core.progress import Progress
 from sparing.experiment.inputs.task import drawn_order
@@ -43,24 +50,32 @@ def agree(
     tokenizer: Any = None,
     columns: str | Sequence[str] | None = None,
     at_least: float = 0.0,
-    threshold: float = 0.5,
+    threshold: float | None = None,
+    least_cosine: float | None = None,
+    most_difference: float | None = None,
     batch: int = 1,
     timed: int = 200,
     threads: int = 1,
 ) -> Result:
-    """Compare the answers of two classifiers on your texts, without labels.
+    """Compare the answers of two models on your texts, without labels.
 
     ``a``, ``b`` and ``reference`` are folders, .onnx or .xml files, hub names or models;
     ``reference`` is a third one, with which both are compared in pairs. ``texts`` is a file of
     texts, a data set, a list, a mapping or a data frame, and ``columns`` names its texts.
-    ``tokenizer`` is for classifiers without one. ``at_least`` is the share of equal answers to show
-    with 95 % confidence. ``threshold`` is for several labels. ``batch`` texts are answered at a
-    time, ``timed`` texts are timed (0: none) with ``threads`` threads. Raises ``UsageError`` for
-    models that do not fit each other.
+    ``tokenizer`` is for models without one. ``at_least`` is the share of equal answers to show
+    with 95 % confidence. ``batch`` texts are answered at a time, ``timed`` texts are timed (0:
+    none) with ``threads`` threads. Raises ``UsageError`` for models that do not fit each other.
+
+    Answers are classes, labels, numbers, entities, segments of passages, or vectors. Labels are
+    given from the probability ``threshold`` on (default 0.5). Vectors agree from ``least_cosine``
+    on (default 0.99). Numbers agree if they are at most ``most_difference`` apart. Without it they
+    are relevance: the pairs with the same first text are a query and its documents, and a query
+    agrees if their order is the same.
 
         print(sparing.agree("my-model", "fast.onnx", "texts.txt"))
     """
-    options = Options(at_least, threshold, batch, timed, threads)
+    settings = Settings(threshold, least_cosine, most_difference)
+    options = Options(at_least, batch, timed, threads, settings)
     rows = read_texts(texts, columns=columns)
     return run(a, b, rows, options, reference=reference, tokenizer=tokenizer)
 
@@ -75,33 +90,34 @@ def run(
     tokenizer: Any = None,
     on_progress: Progress = lambda fraction, text: None,
 ) -> Result:
-    """Compare the answers of two classifiers, A and B, on the distinct ones of these texts.
+    """Compare the answers of two models, A and B, on the distinct ones of these texts.
 
     With a ``reference`` both are compared with it too, in pairs. ``tokenizer`` (an object, a folder
-    or a hub name) is for classifiers without one. Raises ``DataError`` for fewer
-    texts than ``at_least`` needs, before anything is opened, and the errors of ``open_classifier``,
-    ``with_labels`` and ``logits_of``.
+    or a hub name) is for models without one. Raises ``DataError`` for fewer texts than ``at_least``
+    needs, before anything is opened, and the errors of ``open_text_model``, ``labels_of``,
+    ``outputs_of`` and of the kind of answer.
     """
     options = options or Options()
     _require_enough(texts, options.at_least)
     rows, distinct = [index + 1 for index in texts.distinct], texts.subset(texts.distinct)
-    models = {A: first, B: second, **({DENSE: reference} if reference else {})}
-    opened = _opened(models, options, on_progress)
-    classifiers = _completed(opened, tokenizer, options)
-    answers, encoders, notes = _answered(classifiers, distinct, options, on_progress)
+    given = {A: first, B: second, **({DENSE: reference} if reference else {})}
+    opened = _opened(given, options, on_progress)
+    models = _completed(opened, tokenizer, options)
+    answers, encoders, notes = _answered(models, distinct, options, on_progress)
     changes = changes_of(distinct, rows, answers[A], answers[B])
-    speed = _speed(classifiers, encoders, len(distinct), options, on_progress)
+    speed = _speed(models, encoders, len(distinct), options, on_progress)
     on_progress(1.0, "done")
     return Result(
-        classifiers[A].name,
-        classifiers[B].name,
-        (classifiers[A].engine, classifiers[B].engine),
+        models[A].name,
+        models[B].name,
+        (models[A].engine, models[B].engine),
         texts.source,
-        agreement_of(same_answers(answers[A], answers[B])),
-        shift_of(answers[A], answers[B]),
+        (answers[A].noun, answers[A].answer),
+        agreement_of(answers[A].same(answers[B])),
+        tuple(answers[A].findings(answers[B])),
         tuple(changes),
         speed,
-        _reference(classifiers, answers),
+        _reference(models, answers),
         options,
         (*texts.notes, *_notes(opened), *notes),
     )
@@ -116,90 +132,103 @@ def _require_enough(texts: Texts, at_least: float) -> None:
 
 def _opened(
     models: Mapping[str, Any], options: Options, on_progress: Progress
-) -> dict[str, Classifier]:
+) -> dict[str, TextModel]:
     opened = {}
     for number, (role, model) in enumerate(models.items()):
         on_progress(0.02 * number, f"opening {role}")
-        opened[role] = open_classifier(model, threads=options.threads)
+        opened[role] = open_text_model(model, threads=options.threads)
         require_batch(opened[role], options.batch)
     return opened
 
 
 def _completed(
-    classifiers: Mapping[str, Classifier], tokenizer: Any, options: Options
-) -> dict[str, Classifier]:
-    """Every classifier with a tokenizer and its kind of answer, from the others where it has none.
+    models: Mapping[str, TextModel], tokenizer: Any, options: Options
+) -> dict[str, TextModel]:
+    """Every model with a tokenizer and its kind of answer, from the others where it has none.
 
     Raises ``UsageError`` where none has a tokenizer, and where some give one class, some several.
     """
     named = isinstance(tokenizer, str | Path)
     other = fast_tokenizer(str(tokenizer)) if named and str(tokenizer) else tokenizer or None
-    for classifier in classifiers.values():
-        other = other or classifier.tokenizer
-    listed = " nor ".join(classifier.name for classifier in classifiers.values())
+    for model in models.values():
+        other = other or model.tokenizer
+    listed = " nor ".join(model.name for model in models.values())
     if other is None:
         raise UsageError(f"neither {listed} comes with a tokenizer: give one with --tokenizer")
-    kinds = {c.several: c.name for c in classifiers.values() if c.several is not None}
+    kinds = {one.kind: one.name for one in models.values() if one.kind is not None}
     if len(kinds) > 1:
-        raise UsageError(f"{kinds[True]} gives several labels a text, {kinds[False]} one class")
-    several = next(iter(kinds), False)
-    if not several and options.threshold != Options.threshold:
-        raise UsageError("threshold is for classifiers of several labels; these give one class")
+        words = (f"{name} gives {kind.noun}" for kind, name in kinds.items())
+        raise UsageError(f"answers of different kinds cannot be compared: {', '.join(words)}")
+    kind = next(iter(kinds), KINDS["class"])
+    require_settings(kind, options.settings)
     return {
-        role: replace(one, tokenizer=one.tokenizer or other, several=several)
-        for role, one in classifiers.items()
+        role: replace(one, tokenizer=one.tokenizer or other, kind=kind)
+        for role, one in models.items()
     }
 
 
 def _answered(
-    classifiers: Mapping[str, Classifier], texts: Texts, options: Options, on_progress: Progress
+    models: Mapping[str, TextModel], texts: Texts, options: Options, on_progress: Progress
 ) -> tuple[dict[str, Answers], dict[str, Encoder], list[str]]:
-    """The answers of each classifier to all texts, in A's order of labels."""
+    """The answers of each model to all texts, in A's order of labels."""
     answers: dict[str, Answers] = {}
-    encoders, notes = {}, list[str]()
-    for number, (role, classifier) in enumerate(classifiers.items()):
-        encoders[role] = encoder = Encoder(classifier, texts)
+    encoders, notes, labels = {}, list[str](), None
+    for number, (role, model) in enumerate(models.items()):
+        encoders[role] = encoder = Encoder(model, texts)
         encoded = [encoder.encode(index) for index in range(len(texts))]
         notes += encoder.notes(encoded)
-        start, share = 0.1 + 0.7 * number / len(classifiers), 0.7 / len(classifiers)
-        logits = logits_of(
+        start, share = 0.1 + 0.7 * number / len(models), 0.7 / len(models)
+        outputs = outputs_of(
             encoder,
             encoded,
             batch=options.batch,
             threads=options.threads,
-            on_progress=_part(on_progress, start, share, f"answers of {classifier.name}"),
+            on_progress=_part(on_progress, start, share, f"answers of {model.name}"),
         )
-        answers[role], more = with_labels(answers.get(A), logits, classifier, options.threshold)
-        notes += more
+        its_labels = Labels(())
+        if model.answer.labelled:
+            its_labels = labels_of(labels, outputs[0].shape[-1], model)
+            labels = labels or its_labels
+        answers[role] = answers_of(model, encoder, encoded, outputs, its_labels, options.settings)
+        notes += its_labels.notes
+    _require_inputs(answers[A], options.at_least)
     return answers, encoders, notes
+
+
+def _require_inputs(answers: Answers, at_least: float) -> None:
+    """Raise ``DataError`` for fewer queries than the required agreement needs."""
+    needed = examples_needed(1 - at_least) if at_least else 1
+    if answers.noun != "text" and len(answers) < needed:
+        raise DataError(
+            f"to show {at_least:g} with 95 % confidence, {needed:,} queries are needed, and there "
+            f"are {len(answers):,} with several documents"
+        )
 
 
 def _part(on_progress: Progress, start: float, share: float, words: str) -> Callable[[float], None]:
     return lambda fraction: on_progress(start + share * fraction, words)
 
 
-def _notes(classifiers: Mapping[str, Classifier]) -> list[str]:
-    """What differs between the classifiers besides their answers, and what is assumed."""
+def _notes(models: Mapping[str, TextModel]) -> list[str]:
+    """What differs between the models besides their answers, and what is assumed."""
     notes = []
-    if len({classifier.limit for classifier in classifiers.values()}) > 1:
-        listed = ", ".join(f"{c.name} at {c.limit or 'no'} tokens" for c in classifiers.values())
+    if len({model.limit for model in models.values()}) > 1:
+        listed = ", ".join(f"{c.name} at {c.limit or 'no'} tokens" for c in models.values())
         notes.append(f"longer texts are cut: {listed}")
-    tokenizers = [c.tokenizer.get_vocab() for c in classifiers.values() if c.tokenizer]
+    tokenizers = [c.tokenizer.get_vocab() for c in models.values() if c.tokenizer]
     if any(vocabulary != tokenizers[0] for vocabulary in tokenizers):
-        notes.append("the classifiers have different tokenizers; each reads the texts by its own")
-    if all(classifier.several is None for classifier in classifiers.values()):
+        notes.append("the models have different tokenizers; each reads the texts by its own")
+    if all(model.kind is None for model in models.values()):
         notes.append("no configuration is beside the models: one class a text is assumed")
     return notes
 
 
-def _reference(
-    classifiers: Mapping[str, Classifier], answers: Mapping[str, Answers]
-) -> Reference | None:
-    if DENSE not in classifiers:
+def _reference(models: Mapping[str, TextModel], answers: Mapping[str, Answers]) -> Reference | None:
+    if DENSE not in models:
         return None
-    same = {role: same_answers(answers[DENSE], answers[role]) for role in (A, B)}
+    same = {role: answers[DENSE].same(answers[role]) for role in (A, B)}
     return Reference(
-        classifiers[DENSE].name,
+        models[DENSE].name,
         agreement_of(same[A]),
         agreement_of(same[B]),
         paired_difference(same[A], same[B]),
@@ -207,7 +236,7 @@ def _reference(
 
 
 def _speed(
-    classifiers: Mapping[str, Classifier],
+    models: Mapping[str, TextModel],
     encoders: Mapping[str, Encoder],
     count: int,
     options: Options,
@@ -224,10 +253,10 @@ def _speed(
     ready = {role: {group[0]: encoders[role].inputs(group) for group in groups} for role in (A, B)}
 
     def without(role: str) -> Callable[[list[int]], Any]:
-        return lambda group: classifiers[role].run(ready[role][group[0]])
+        return lambda group: models[role].run(ready[role][group[0]])
 
     def including(role: str) -> Callable[[list[int]], Any]:
-        return lambda group: classifiers[role].run(encoders[role].inputs(group))
+        return lambda group: models[role].run(encoders[role].inputs(group))
 
     calls = {role: without(role) for role in (A, B)}
     calls |= {f"{role} with tokenizer": including(role) for role in (A, B)}

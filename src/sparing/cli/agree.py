@@ -1,4 +1,4 @@
-"""``sparing agree A B --texts FILE``: do two classifiers give the same answers?"""
+"""``sparing agree A B --texts FILE``: do two models give the same answers?"""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def run(
     encoding: Annotated[str, typer.Option(help="The encoding of the texts.")] = "utf-8",
     split: Annotated[str, typer.Option(help="The split of a data set.")] = "",
     tokenizer: Annotated[str, typer.Option(help="For models without one; default: A's.")] = "",
-    threshold: Annotated[float, typer.Option(help="Of a label, where there are several.")] = 0.5,
+    threshold: Annotated[float | None, typer.Option(help="Of each of several labels; 0.5.")] = None,
+    least_cosine: Annotated[float | None, typer.Option(help="Of equal vectors; 0.99.")] = None,
+    most_difference: Annotated[float | None, typer.Option(help="Of equal numbers.")] = None,
     batch: Annotated[int, typer.Option(help="Texts that are answered at a time.")] = 1,
     timed: Annotated[int, typer.Option(help="Texts to time on; 0: do not time.")] = 200,
     threads: Annotated[int, typer.Option(help="Threads that compute.")] = 1,
@@ -36,16 +38,18 @@ def run(
     output: Annotated[Path | None, typer.Option(help="Write the JSON result here.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare the answers of two classifiers on your texts.
+    """Compare the answers of two models on your texts.
 
     Reports agreement with its bound, changed answers, drift and paired speed; needs no labels.
     """
     from sparing.agree.options import Options
     from sparing.agree.result import require_ending
     from sparing.agree.study import run as compare
+    from sparing.answers import Settings
     from sparing.tasks.texts import read_texts
 
-    options = Options(at_least, threshold, batch, timed, threads)
+    settings = Settings(threshold, least_cosine, most_difference)
+    options = Options(at_least, batch, timed, threads, settings)
     if changed is not None:
         require_ending(changed)
     rows = read_texts(texts, columns=words(columns) or None, encoding=encoding, split=split)

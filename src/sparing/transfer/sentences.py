@@ -1,0 +1,129 @@
+"""A folder of sentence-transformers: an encoder and what makes its outputs into a vector."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from sparing.core.errors import CheckpointError, Unsupported, UsageError, quoted
+from sparing.core.reading import read_json, read_object
+from sparing.models.shared.quiet import quiet
+
+FILE, SIZES, SETTINGS = (
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+)
+PACKAGE, ENCODER = "sentence_transformers", "Transformer"
+LATER = ("Pooling", "Dense", "Normalize")
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """What stands in a folder besides the encoder: its later modules by class and path.
+
+    ``limit`` is the most tokens that it reads, ``prompt`` what goes before every text.
+    """
+
+    folder: Path
+    later: tuple[tuple[str, str], ...]
+    limit: int | None = None
+    prompt: str = ""
+
+    def open(self) -> list[Any]:
+        """The later modules, in their order. Raises ``Unsupported`` for weights in pickle files."""
+        classes, opened = _classes(), []
+        for kind, path in self.later:
+            place = self.folder / path
+            if kind == "Dense" and not (place / "model.safetensors").is_file():
+                raise Unsupported(f"{place} has no model.safetensors: save the model anew")
+            with quiet():
+                opened.append(getattr(classes, kind).load(str(place)).eval())
+        return opened
+
+
+def vectors(
+    later: Sequence[Any],
+    tokens: Float[Tensor, "batch tokens width"],
+    mask: Int[Tensor, "batch tokens"],
+) -> Float[Tensor, "batch dimensions"]:
+    """The vectors that the later modules make of an encoder's outputs."""
+    features: dict[str, Any] = {"token_embeddings": tokens, "attention_mask": mask}
+    for module in later:
+        features = module(features)
+    vector: Tensor = features["sentence_embedding"]
+    return vector
+
+
+def sentences_in(folder: Path) -> Sentences | None:
+    """What a folder of sentence-transformers holds; None where it is not one.
+
+    Raises ``CheckpointError`` for a damaged description. Raises ``Unsupported`` for a module of
+    another package, which would be code of the folder's choice, for one of another kind, and for an
+    encoder without pooling.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        return None
+    listed = read_json(path, CheckpointError)
+    try:
+        modules = [(_kind(str(one["type"]), path), str(one["path"])) for one in listed]
+    except (TypeError, KeyError) as error:
+        raise CheckpointError(f"{path} is damaged: it lists no modules") from error
+    for _, place in modules:
+        if Path(place).is_absolute() or ".." in Path(place).parts:
+            raise CheckpointError(f"{path} is damaged: {quoted(place)} is outside of its folder")
+    kinds = [kind for kind, _ in modules]
+    if kinds[:1] != [ENCODER] or ENCODER in kinds[1:] or "Pooling" not in kinds:
+        raise Unsupported(f"{path}: an encoder and its pooling are needed; it lists {kinds}")
+    return Sentences(folder, tuple(modules[1:]), _limit(folder), _prompt(folder))
+
+
+def _kind(name: str, path: Path) -> str:
+    package, kind = name.partition(".")[0], name.rpartition(".")[2]
+    if package != PACKAGE or kind not in (ENCODER, *LATER):
+        known = ", ".join((ENCODER, *LATER))
+        raise Unsupported(
+            f"{path} names the module {quoted(name)}: only {known} of {PACKAGE} are read"
+        )
+    return kind
+
+
+def _described(folder: Path, name: str) -> Mapping[str, Any]:
+    path = folder / name
+    return read_object(path, CheckpointError) if path.is_file() else {}
+
+
+def _limit(folder: Path) -> int | None:
+    limit = _described(folder, SIZES).get("max_seq_length")
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise CheckpointError(f"{folder / SIZES} is damaged: max_seq_length is {quoted(limit)}")
+    return limit
+
+
+def _prompt(folder: Path) -> str:
+    """The prompt that is used unless another is named."""
+    settings = _described(folder, SETTINGS)
+    prompts, name = settings.get("prompts"), settings.get("default_prompt_name")
+    if name is None:
+        return ""
+    prompt = prompts.get(name) if isinstance(prompts, dict) else None
+    if not isinstance(prompt, str):
+        raise CheckpointError(f"{folder / SETTINGS} is damaged: it has no prompt {quoted(name)}")
+    return prompt
+
+
+def _classes() -> Any:
+    try:
+        models = importlib.import_module(f"{PACKAGE}.models")
+    except ImportError as error:
+        raise UsageError(
+            "embedding models need sentence-transformers: pip install sentence-transformers"
+        ) from error
+    return models
