@@ -67,7 +67,11 @@ def test_a_missed_goal_has_its_exit_code_and_says_why(command, models, texts):
         (("--changed", "out.txt"), 2, r"written as .jsonl or .csv"),
         (("--columns", "boby"), 1, "did you mean 'body'"),
         (("--encoding", "utf-16"), 1, "is not utf-16 text"),
-        (("--threshold", 0.7), 2, "threshold is for classifiers of several labels"),
+        (
+            ("--threshold", 0.7),
+            2,
+            "threshold is for models that give several labels; these give one class",
+        ),
     ],
 )
 def test_mistakes_are_one_line(command, models, texts, more, code, said):

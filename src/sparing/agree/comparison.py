@@ -22,7 +22,7 @@ CONFIDENCE = 0.95
 class Change:
     """A text, or a query, with another answer; ``row`` counts the rows of the source from 1.
 
-    ``distance`` is how far the answers are apart, as their kind measures it. Only classes have
+    ``distance`` is how different the answers are, as their kind measures it. Only classes have
     probabilities.
     """
 
@@ -84,7 +84,7 @@ def agreement_of(same: NDArray[np.bool_]) -> Agreement:
 
 
 def changes_of(texts: Texts, rows: Sequence[int], first: Answers, second: Answers) -> list[Change]:
-    """The inputs with another answer, the ones that are farthest apart at the front.
+    """The inputs with another answer, those that differ most first.
 
     Of classes these are the ones of which the first was surest. ``rows`` are the numbers of the
     texts in their source, from 1.

@@ -98,7 +98,7 @@ def open_text_model(model: Any, *, threads: int = 1) -> TextModel:
 
     A path is a folder of transformers, sentence-transformers or sparing, a folder with
     ``chain.json``, a .onnx file or a .xml file of OpenVINO. Raises ``UsageError`` for anything
-    else, ``Unsupported`` for a model whose answers are of no kind here, and ``CheckpointError`` for
+    else, ``Unsupported`` for a model with answers of no kind here, and ``CheckpointError`` for
     a damaged one.
     """
     if not isinstance(model, str | Path):
@@ -202,7 +202,7 @@ def later_modules(model: Any) -> list[Any]:
 
 
 def _beside(folder: Path) -> _Beside:
-    """What stands in a file's folder or the one above."""
+    """What a file's folder holds besides it, or else the one above."""
     config, tokenizer, sentences = None, None, None
     for near in (folder, folder.resolve().parent):
         if config is None and (near / CONFIG).is_file():

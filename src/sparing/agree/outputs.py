@@ -101,14 +101,14 @@ def outputs_of(
             missing = batch - len(part) if model.batch is not None else 0
             made = model.run(encoder.batch([*part, *part[-1:] * missing]))
             for row, output in zip(part, made, strict=False):
-                kept = output[: len(row)] if model.answer.by_token else output
-                if not np.isfinite(kept).all():
+                used = output[: len(row)] if model.answer.by_token else output
+                if not np.isfinite(used).all():
                     index = len(outputs)
                     raise NotFinite(
                         f"{model.name} gives outputs that are not finite for text {index + 1}: "
                         f"{quoted(' | '.join(texts.rows[index]), 80)}"
                     )
-                outputs.append(kept.astype(np.float64))
+                outputs.append(used.astype(np.float64))
             on_progress(min(1.0, (start + batch) / len(encoded)))
     return outputs
 
@@ -124,7 +124,7 @@ def require_batch(model: TextModel, batch: int) -> None:
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of the answers, in order, and those of them that stand for a model's outputs."""
+    """The labels of answers in their order, and the columns of a model's outputs in that order."""
 
     names: tuple[str, ...]
     columns: tuple[int, ...] = ()

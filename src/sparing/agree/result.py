@@ -231,7 +231,7 @@ class Result:
         more = len(self.changes) - SHOWN_CHANGES
         tail = [f"  and {more:,} more; --changed FILE writes all"] if more > 0 else []
         if self.changes[0].before_probability is None:
-            head = f"Changed {plural(self.noun[0])}, those that are farthest apart first:"
+            head = f"Changed {plural(self.noun[0])}, those that differ most first:"
             return ["", head, *rows, *tail]
         counts = [f"  {a} -> {b}: {count:,}" for a, b, count in self.counts[:SHOWN_COUNTS]]
         if len(self.counts) > SHOWN_COUNTS:
@@ -290,7 +290,7 @@ def write_changes(result: Result, path: Path) -> None:
 
 
 def _numbers(change: Change) -> dict[str, float]:
-    """What a file has beside the answers: probabilities, or how far the answers are apart."""
+    """What a file has beside the answers: probabilities, or how different the answers are."""
     if change.before_probability is None or change.after_probability is None:
         return {"distance": round(change.distance, 6)}
     return {

@@ -68,7 +68,7 @@ def agree(
 
     Answers are classes, labels, numbers, entities, segments of passages, or vectors. Labels are
     given from the probability ``threshold`` on (default 0.5). Vectors agree from ``least_cosine``
-    on (default 0.99). Numbers agree if they are at most ``most_difference`` apart. Without it they
+    on (default 0.99). Numbers agree if they differ by at most ``most_difference``. Without it they
     are relevance: the pairs with the same first text are a query and its documents, and a query
     agrees if their order is the same.
 
@@ -104,7 +104,6 @@ def run(
     opened = _opened(given, options, on_progress)
     models = _completed(opened, tokenizer, options)
     answers, encoders, notes = _answered(models, distinct, options, on_progress)
-    changes = changes_of(distinct, rows, answers[A], answers[B])
     speed = _speed(models, encoders, len(distinct), options, on_progress)
     on_progress(1.0, "done")
     return Result(
@@ -115,7 +114,7 @@ def run(
         (answers[A].noun, answers[A].answer),
         agreement_of(answers[A].same(answers[B])),
         tuple(answers[A].findings(answers[B])),
-        tuple(changes),
+        tuple(changes_of(distinct, rows, answers[A], answers[B])),
         speed,
         _reference(models, answers),
         options,

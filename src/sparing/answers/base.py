@@ -44,11 +44,11 @@ class Settings:
 
 @dataclass(frozen=True)
 class Encoded:
-    """One row as a model's inputs by name, and where its tokens stand in its texts.
+    """One row as a model's inputs by name, and where its tokens are in its texts.
 
-    For each token, ``offsets`` are its first character and the one after its last, ``parts`` the
-    number of its text (None for marks of the tokenizer) and ``words`` the number of its word. They
-    are empty where the tokenizer does not say.
+    ``offsets`` are the first character of each token and the one after its last. ``parts`` are the
+    numbers of their texts, None for marks of the tokenizer, and ``words`` those of their words. All
+    three are empty where the tokenizer does not give them.
     """
 
     values: Mapping[str, list[int]]
@@ -94,7 +94,7 @@ class Answers(ABC):
 
     @abstractmethod
     def distance(self, other: Any) -> Array:
-        """How far the answers to each input are apart, the first's sureness where they are classes.
+        """How different both answers to each input are; of classes, how sure the first is.
 
         Changed answers are listed by it, the largest first.
         """

@@ -75,8 +75,8 @@ def _numbers(rows: Rows) -> Answers:
 
 def _entities(rows: Rows) -> Answers:
     pairs = zip(rows.outputs, rows.encoded, strict=True)
-    found = (entities_in(logits, encoded, rows.labels) for logits, encoded in pairs)
-    return Entities(tuple(found), tuple(rows.texts))
+    listed = tuple(entities_in(logits, encoded, rows.labels) for logits, encoded in pairs)
+    return Entities(listed, tuple(rows.texts))
 
 
 def _spans(rows: Rows) -> Answers:
@@ -116,7 +116,7 @@ KINDS: Mapping[str, Kind] = {
 def kind_of_model(name: str, config: Any) -> Kind | None:
     """The kind of answer of a model, by the name of its class and its configuration.
 
-    None for a class whose answers are of no kind here, such as a language model.
+    None for a class with answers of no kind here, such as a language model.
     """
     if name.endswith(TOKENS):
         return KINDS["entities"]

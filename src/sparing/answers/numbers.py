@@ -19,7 +19,7 @@ SHOWN = 5
 
 @dataclass(frozen=True, eq=False)
 class Numbers(Answers):
-    """One number for each text. Two agree if they are at most ``most_difference`` apart."""
+    """One number for each text. Two agree if they differ by at most ``most_difference``."""
 
     values: NDArray[np.float64]
     most_difference: float
@@ -50,7 +50,7 @@ class Rankings(Answers):
     """The relevance of documents (rows), by query. ``queries`` are the rows of each query.
 
     Two rankings agree unless two documents change places: one is the higher in the first, the
-    other in the second. Documents that one of them scores equally may stand either way.
+    other in the second. Documents that one of them scores equally may have either order.
     """
 
     noun: ClassVar[str] = "query"
@@ -113,7 +113,7 @@ def queries_of(rows: Sequence[tuple[str, ...]]) -> tuple[tuple[int, ...], ...]:
     if not queries or any(len(row) != 2 for row in rows):
         raise DataError(
             "no query has two documents to put in order: give pairs of which several share their "
-            "first text, or say how far two numbers may be apart with --most-difference"
+            "first text, or say with --most-difference how much two numbers may differ"
         )
     return queries
 

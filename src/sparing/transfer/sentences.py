@@ -26,7 +26,7 @@ LATER = ("Pooling", "Dense", "Normalize")
 
 @dataclass(frozen=True)
 class Sentences:
-    """What stands in a folder besides the encoder: its later modules by class and path.
+    """What a folder holds besides the encoder: its later modules by class and path.
 
     ``limit`` is the most tokens that it reads, ``prompt`` what goes before every text.
     """
@@ -40,11 +40,11 @@ class Sentences:
         """The later modules, in their order. Raises ``Unsupported`` for weights in pickle files."""
         classes, opened = _classes(), []
         for kind, path in self.later:
-            place = self.folder / path
-            if kind == "Dense" and not (place / "model.safetensors").is_file():
-                raise Unsupported(f"{place} has no model.safetensors: save the model anew")
+            folder = self.folder / path
+            if kind == "Dense" and not (folder / "model.safetensors").is_file():
+                raise Unsupported(f"{folder} has no model.safetensors: save the model anew")
             with quiet():
-                opened.append(getattr(classes, kind).load(str(place)).eval())
+                opened.append(getattr(classes, kind).load(str(folder)).eval())
         return opened
 
 
@@ -76,9 +76,9 @@ def sentences_in(folder: Path) -> Sentences | None:
         modules = [(_kind(str(one["type"]), path), str(one["path"])) for one in listed]
     except (TypeError, KeyError) as error:
         raise CheckpointError(f"{path} is damaged: it lists no modules") from error
-    for _, place in modules:
-        if Path(place).is_absolute() or ".." in Path(place).parts:
-            raise CheckpointError(f"{path} is damaged: {quoted(place)} is outside of its folder")
+    for _, inside in modules:
+        if Path(inside).is_absolute() or ".." in Path(inside).parts:
+            raise CheckpointError(f"{path} is damaged: {quoted(inside)} is outside of its folder")
     kinds = [kind for kind, _ in modules]
     if kinds[:1] != [ENCODER] or ENCODER in kinds[1:] or "Pooling" not in kinds:
         raise Unsupported(f"{path}: an encoder and its pooling are needed; it lists {kinds}")
@@ -120,10 +120,13 @@ def _prompt(folder: Path) -> str:
 
 
 def _classes() -> Any:
-    try:
-        models = importlib.import_module(f"{PACKAGE}.models")
-    except ImportError as error:
-        raise UsageError(
-            "embedding models need sentence-transformers: pip install sentence-transformers"
-        ) from error
-    return models
+    """The package's module classes, which moved in version 6."""
+    for name in ("sentence_transformer.modules", "models"):
+        try:
+            return importlib.import_module(f"{PACKAGE}.{name}")
+        except ImportError as error:
+            reason = error
+    raise UsageError(
+        f"embedding models need sentence-transformers ({reason}): pip install '.[embeddings]' in a "
+        "clone of sparing"
+    )

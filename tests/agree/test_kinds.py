@@ -1,0 +1,268 @@
+"""``agree`` for every kind of answer: folders and ONNX files, against transformers by hand."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    BertModel,
+    pipeline,
+)
+
+from sparing.agree.options import Options
+from sparing.agree.study import run
+from sparing.answers import Settings
+from sparing.core.errors import CheckpointError, DataError, Unsupported, UsageError
+from sparing.tasks.texts import read_texts
+from tests.agree.kinds import export, save
+from tests.agree.models import rows
+
+UNTIMED = Options(timed=0)
+PAIRS = [(f"{n // 4} q", f"{text} {text}") for n, text in enumerate(rows(40))]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Two models of each kind; the second has other weights in its last layer."""
+    root = tmp_path_factory.mktemp("models")
+    noises = {"number": 0.3, "entities": 0.2, "span": 0.2, "vector": 0.1}
+    return {
+        kind: (save(root / kind / "a", kind), save(root / kind / "b", kind, noise=noise))
+        for kind, noise in noises.items()
+    }
+
+
+def compared(first, second, texts, **settings):
+    options = Options(timed=0, settings=Settings(**settings))
+    return run(str(first), str(second), read_texts(texts), options)
+
+
+def values_of(folder, texts):
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    inputs = (tokenizer(*row, truncation=True, max_length=32, return_tensors="pt") for row in texts)
+    with torch.inference_mode():
+        return np.array([float(model(**given).logits) for given in inputs])
+
+
+def test_numbers_agree_up_to_a_difference(models):
+    first, second = models["number"]
+    texts = [(text,) for text in rows(30)]
+    one, two = values_of(first, texts), values_of(second, texts)
+    most = float(np.median(abs(one - two)))
+    result = compared(first, second, [row[0] for row in texts], most_difference=most)
+    expected = np.flatnonzero(abs(one - two) > most) + 1
+    assert sorted(change.row for change in result.changes) == expected.tolist()
+    assert result.agreement.texts == 30
+    assert result.finding("mean_difference") == pytest.approx(abs(one - two).mean(), rel=1e-4)
+    assert "differ most first" in str(result)
+
+
+def test_a_query_agrees_if_its_documents_keep_their_order(models):
+    first, second = models["number"]
+    one, two = values_of(first, PAIRS), values_of(second, PAIRS)
+    result = compared(first, second, PAIRS)
+    changed = [
+        query
+        for query in range(10)
+        if (np.argsort(one[4 * query :][:4]) != np.argsort(two[4 * query :][:4])).any()
+    ]
+    assert result.agreement.texts == 10
+    assert sorted((change.row - 1) // 4 for change in result.changes) == changed
+    assert 0 < len(changed) < 10
+    assert f"the same order of documents as A on {10 - len(changed)} of 10 queries" in str(result)
+    assert all(len(change.texts) == 1 for change in result.changes)
+
+
+def test_queries_that_are_too_few_for_the_promise_are_refused(models):
+    first, second = models["number"]
+    with pytest.raises(DataError, match="22 queries are needed, and there are 10"):
+        run(str(first), str(second), read_texts(PAIRS), Options(at_least=0.87, timed=0))
+    with pytest.raises(DataError, match="no query has two documents"):
+        compared(first, second, rows(30))
+
+
+def test_entities_are_those_of_the_pipeline(models):
+    """transformers' strategy "first" gives a word the label of its first token too."""
+    first, second = models["entities"]
+    texts = rows(40)
+    found = []
+    for folder in (first, second):
+        model = AutoModelForTokenClassification.from_pretrained(folder).eval()
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        classify = pipeline("ner", model, tokenizer=tokenizer, aggregation_strategy="first")
+        listed = [{(e["start"], e["end"], e["entity_group"]) for e in classify(t)} for t in texts]
+        found.append(listed)
+    result = compared(first, second, texts)
+    expected = [n + 1 for n, (a, b) in enumerate(zip(*found, strict=True)) if a != b]
+    assert sorted(change.row for change in result.changes) == expected
+    assert 0 < len(expected) < 40
+    change = result.changes[0]
+    start, end, kind = sorted(found[0][change.row - 1])[0]
+    assert f"{texts[change.row - 1][start:end]} [{kind}]" in change.before
+
+
+def test_spans_are_those_of_both_logits(models):
+    first, second = models["span"]
+    pairs = [(f"{n} a", text * 2) for n, text in enumerate(rows(30))]
+    answers = []
+    for folder in (first, second):
+        model = AutoModelForQuestionAnswering.from_pretrained(folder).eval()
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        answers.append([by_hand(model, tokenizer, *pair) for pair in pairs])
+    result = compared(first, second, pairs)
+    expected = {
+        n + 1: pair for n, pair in enumerate(zip(*answers, strict=True)) if pair[0] != pair[1]
+    }
+    assert {c.row: (c.before, c.after) for c in result.changes} == {
+        row: tuple(text for _, text in pair) for row, pair in expected.items()
+    }
+    assert 0 < len(expected) < 30
+    with pytest.raises(DataError, match="a question and its passage are two texts a row"):
+        compared(first, second, rows(9))
+
+
+def by_hand(model, tokenizer, question, passage):
+    """The best span as its characters and its text, by all pairs."""
+    encoded = tokenizer(
+        *(question, passage),
+        truncation="only_second",
+        max_length=32,
+        return_offsets_mapping=True,
+        return_tensors="pt",
+    )
+    offsets = encoded.pop("offset_mapping")[0].tolist()
+    with torch.inference_mode():
+        made = model(**encoded)
+    inside = [n for n, part in enumerate(encoded.sequence_ids(0)) if part == 1]
+    starts, ends = made.start_logits[0].tolist(), made.end_logits[0].tolist()
+    _, i, j = max((starts[i] + ends[j], -i, -j) for i in inside for j in inside if i <= j < i + 30)
+    start, end = offsets[-i][0], offsets[-j][1]
+    return (start, end), passage[start:end]
+
+
+def embedded(folder, texts):
+    """Mean pooling over real tokens and length 1, by hand."""
+    model, tokenizer = (
+        BertModel.from_pretrained(folder).eval(),
+        AutoTokenizer.from_pretrained(folder),
+    )
+    vectors = []
+    for text in texts:
+        given = tokenizer(text, truncation=True, max_length=24, return_tensors="pt")
+        with torch.inference_mode():
+            vector = model(**given).last_hidden_state[0].mean(0)
+        vectors.append(vector / vector.norm())
+    return torch.stack(vectors).double().numpy()
+
+
+def test_vectors_agree_by_their_cosine(models):
+    first, second = models["vector"]
+    texts = rows(40)
+    cosines = (embedded(first, texts) * embedded(second, texts)).sum(1)
+    least = float(np.median(cosines))
+    result = compared(first, second, texts, least_cosine=least)
+    expected = (np.flatnonzero(cosines < least) + 1).tolist()
+    assert sorted(change.row for change in result.changes) == expected
+    assert result.finding("cosine") == pytest.approx(cosines.mean(), abs=1e-6)
+    assert result.finding("cosine_p1") == pytest.approx(np.percentile(cosines, 1), abs=1e-6)
+    assert result.changes[0].before.startswith("nearest: ")
+
+
+def test_a_sentence_transformer_object_answers_as_its_folder(models):
+    from sentence_transformers import SentenceTransformer
+
+    first, _ = models["vector"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        opened = SentenceTransformer(str(first), device="cpu", local_files_only=True)
+    texts = rows(20)
+    expected = opened.encode(texts)
+    np.testing.assert_allclose(embedded(first, texts), expected, atol=1e-5)
+    result = run(opened.eval(), str(first), read_texts(texts), UNTIMED)
+    assert result.finding("cosine_p1") > 1 - 1e-6
+
+
+def test_the_prompt_of_a_folder_goes_before_every_text(models, tmp_path):
+    first, _ = models["vector"]
+    shutil.copytree(first, tmp_path / "prompted")
+    settings = {"prompts": {"query": "a b: "}, "default_prompt_name": "query"}
+    (tmp_path / "prompted" / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    texts = rows(12)
+    expected = embedded(first, [f"a b: {text}" for text in texts])
+    cosines = (embedded(first, texts) * expected).sum(1)
+    result = compared(first, tmp_path / "prompted", texts)
+    assert result.finding("cosine") == pytest.approx(cosines.mean(), abs=1e-6)
+
+
+OUTPUTS = {
+    "number": (AutoModelForSequenceClassification, ("logits",)),
+    "entities": (AutoModelForTokenClassification, ("logits",)),
+    "span": (AutoModelForQuestionAnswering, ("start_logits", "end_logits")),
+    "vector": (BertModel, ("last_hidden_state",)),
+}
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.filterwarnings("ignore")
+def test_an_onnx_file_answers_as_its_model(models, kind, batch, tmp_path, unchecked_shapes):
+    first, _ = models[kind]
+    opened, names = OUTPUTS[kind]
+    shutil.copytree(first, tmp_path / "model")
+    export(opened.from_pretrained(first), tmp_path / "model" / "onnx" / "model.onnx", *names)
+    pairs = [(f"{n // 4}", text) for n, text in enumerate(rows(24))]
+    texts = read_texts(pairs if kind in ("number", "span") else rows(24))
+    file = str(tmp_path / "model" / "onnx" / "model.onnx")
+    result = run(str(first), file, texts, Options(timed=4, batch=batch))
+    assert result.engines == ("eager", "onnxruntime")
+    assert result.agreement.changed == 0
+    assert result.speed is not None
+
+
+def test_answers_of_different_kinds_are_refused(models):
+    words = r"answers of different kinds cannot be compared: .* gives a vector, .* gives a label"
+    with pytest.raises(UsageError, match=words):
+        compared(models["vector"][0], models["entities"][0], rows(9))
+
+
+@pytest.mark.parametrize(
+    ("modules", "words"),
+    [
+        ([["", "other.models.Transformer"]], "names the module 'other.models.Transformer'"),
+        ([["", "sentence_transformers.models.LSTM"]], "only Transformer, Pooling"),
+        ([["", "sentence_transformers.models.Transformer"]], "an encoder and its pooling"),
+        ("no", "it lists no modules"),
+        (
+            [
+                ["", "sentence_transformers.models.Transformer"],
+                ["../x", "sentence_transformers.models.Pooling"],
+            ],
+            "'../x' is outside of its folder",
+        ),
+    ],
+)
+def test_a_list_of_modules_decides_no_code(models, tmp_path, modules, words):
+    folder = tmp_path / "model"
+    shutil.copytree(models["vector"][0], folder)
+    listed = modules if modules == "no" else [{"path": p, "type": t} for p, t in modules]
+    (folder / "modules.json").write_text(json.dumps(listed))
+    with pytest.raises((Unsupported, CheckpointError), match=words) as caught:
+        compared(folder, folder, rows(9))
+    assert "\n" not in str(caught.value)
+
+
+def test_vectors_need_single_texts_and_numbers_their_setting(models):
+    with pytest.raises(DataError, match="a vector is of one text"):
+        compared(*models["vector"], PAIRS)
+    with pytest.raises(UsageError, match="most_difference is for models that give a number"):
+        compared(*models["vector"], rows(9), most_difference=0.1)
