@@ -22,8 +22,8 @@ CONFIDENCE = 0.95
 class Change:
     """A text, or a query, with another answer; ``row`` counts the rows of the source from 1.
 
-    ``distance`` is how different the answers are, as their kind measures it. Only classes have
-    probabilities.
+    ``distance`` is how different the answers are, as their kind measures it, and ``gap`` says so in
+    words. Only classes have probabilities.
     """
 
     row: int
@@ -31,6 +31,7 @@ class Change:
     before: str
     after: str
     distance: float
+    gap: str = ""
     before_probability: float | None = None
     after_probability: float | None = None
 
@@ -78,9 +79,8 @@ class PairedDifference:
 def agreement_of(same: NDArray[np.bool_]) -> Agreement:
     """The agreement, with its exact one-sided 95 % bound (Clopper and Pearson, 1934)."""
     changed = int((~same).sum())
-    return Agreement(
-        len(same), changed, 1 - upper_bound(changed, len(same), round(1 - CONFIDENCE, 12))
-    )
+    least = 1 - upper_bound(changed, len(same), round(1 - CONFIDENCE, 12))
+    return Agreement(len(same), changed, max(0.0, least))
 
 
 def changes_of(texts: Texts, rows: Sequence[int], first: Answers, second: Answers) -> list[Change]:
@@ -101,6 +101,7 @@ def changes_of(texts: Texts, rows: Sequence[int], first: Answers, second: Answer
                 first.words(index),
                 second.words(index),
                 float(distances[index]),
+                first.gap(index, second),
                 first.confidence(index, second),
                 second.confidence(index, first),
             )

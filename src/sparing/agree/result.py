@@ -254,7 +254,9 @@ def _change_line(change: Change) -> str:
         )
     )
     text = quoted(" | ".join(change.texts), TEXT_CHARACTERS)
-    return f"  row {change.row}: {before} -> {after}: {text}"
+    row = f"row {change.row}" + (f" ({change.gap})" if change.gap else "")
+    answers = before if before == after else f"{before} -> {after}"
+    return f"  {row}: {answers}: {text}"
 
 
 def require_ending(path: Path) -> None:

@@ -99,6 +99,10 @@ class Answers(ABC):
         Changed answers are listed by it, the largest first.
         """
 
+    def gap(self, index: int, other: Any) -> str:
+        """How different both answers to one input are, to be read; empty where words say it."""
+        return ""
+
     def rows(self, index: int) -> list[int]:
         """The numbers of the rows of one input."""
         return [index]

@@ -40,6 +40,10 @@ class Numbers(Answers):
         """The absolute difference."""
         return np.abs(self.values - other.values)
 
+    def gap(self, index: int, other: Numbers) -> str:
+        """The difference."""
+        return f"differ by {self.distance(other)[index]:.3g}"
+
     def findings(self, other: Numbers) -> list[Finding]:
         """The differences and the rank correlation."""
         return [*_differences(self.values, other.values), *_correlation(self.values, other.values)]
@@ -88,6 +92,10 @@ class Rankings(Answers):
         return np.array(
             [_swapped(self.values[list(q)], other.values[list(q)]) for q in self.queries]
         )
+
+    def gap(self, index: int, other: Rankings) -> str:
+        """The share of pairs of documents that change places."""
+        return f"{100 * self.distance(other)[index]:.3g} % of pairs swapped"
 
     def findings(self, other: Rankings) -> list[Finding]:
         """How often the first document is the same, and the differences."""

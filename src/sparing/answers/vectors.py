@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sparing.answers.base import Answers, Array, Finding, Flags
 from sparing.core.errors import DataError, UsageError, quoted
 
-NEIGHBOURS, AT_ONCE, SHOWN = 10, 512, 60
+NEIGHBOURS, AT_ONCE, SHOWN = 10, 512, 40
 LEAST_COSINE = 0.99
 
 
@@ -74,6 +74,10 @@ class Vectors(Answers):
     def distance(self, other: Vectors) -> Array:
         """1 less the cosine."""
         return 1 - self.cosines(other)
+
+    def gap(self, index: int, other: Vectors) -> str:
+        """The cosine."""
+        return f"cosine {self.cosines(other)[index]:.3f}"
 
     def findings(self, other: Vectors) -> list[Finding]:
         """The cosines, and how many of the ten nearest texts are the same."""
