@@ -15,7 +15,7 @@ import torch
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification
 
 import sparing
-from sparing.agree.comparison import paired_difference
+from sparing.agree.comparison import agreement_of, paired_difference
 from sparing.agree.options import Options
 from sparing.agree.study import run
 from sparing.answers import Settings
@@ -442,3 +442,7 @@ def test_openvino_files_are_compared(dense, tmp_path):
     (small,) = quantise_static([converted], tmp_path / "int8", [one] * 4)
     rounded = run(str(dense), str(small), texts, UNTIMED)
     assert rounded.finding("logit_drift") > 1e-3
+
+
+def test_where_every_answer_differs_nothing_is_shown():
+    assert agreement_of(np.zeros(199, dtype=bool)).least == 0
