@@ -12,9 +12,9 @@ Wiebe et al., 2005) have no published split. Three fifths of their texts, each o
 training, a fifth for choosing, a fifth for testing, in every run the same. Texts without labels are
 sampled from a file, the smaller samples from the larger ones; their model is a fine-tuned
 classifier. Instead of a file, a task's name means its training texts that its runs leave out.
-With ``--until fixed-width`` only the trainings are done, which may run side by side; a
-call without it measures all forms afterwards, on a machine that does nothing else. On one thread expect an
-hour or two for each run. It ends with the tables of ``slim_pool.py``.
+With ``--until fixed-width`` only the trainings are done, which may run side by side; a call without
+it measures all forms afterwards, on a machine that does nothing else. On one thread expect an hour
+or two for each run. It ends with the tables of ``slim_pool.py``.
 """
 
 from __future__ import annotations
