@@ -6,7 +6,8 @@ Papers on faster encoders start from BERT-base. A finished run of slim started f
 so its own factors cannot be set beside their speed-ups. Here BERT-base answers the run's test texts
 too. Its weights are random: times are compared, and nothing is said about its answers. All run in
 turns on one thread: BERT-base and the run's dense model in ONNX Runtime, float32 and INT8, and the
-form that the run serves. Factors are over BERT-base in ONNX Runtime, float32, with 95 % intervals over texts.
+form that the run serves. Factors are over BERT-base in ONNX Runtime, float32, with 95 % intervals
+over texts.
 """
 
 from __future__ import annotations
