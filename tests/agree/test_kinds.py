@@ -22,6 +22,8 @@ from sparing.agree.options import Options
 from sparing.agree.study import run
 from sparing.answers import Settings
 from sparing.core.errors import CheckpointError, DataError, Unsupported, UsageError
+from sparing.experiment.registry import Study
+from sparing.experiment.schema import schema_of
 from sparing.tasks.texts import read_texts
 from tests.agree.kinds import export, save
 from tests.agree.models import rows
@@ -43,7 +45,11 @@ def models(tmp_path_factory):
 
 def compared(first, second, texts, **settings):
     options = Options(timed=0, settings=Settings(**settings))
-    return run(str(first), str(second), read_texts(texts), options)
+    result = run(str(first), str(second), read_texts(texts), options)
+    declared = schema_of(Study("agree", "sparing.agree.study", ""))
+    for record in result.records():
+        assert record.unit in declared.entry(record.name).units, record.name
+    return result
 
 
 def values_of(folder, texts):

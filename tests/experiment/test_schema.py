@@ -24,7 +24,7 @@ SOURCE = ROOT / "src" / "sparing"
 RESULTS = ROOT / "benchmarks" / "results"
 # Whose code writes the records of a study: advise times as compare does.
 STUDIES = {"compare": ("compare",), "slim": ("slim",), "advise": ("advise", "compare")}
-STUDIES |= {"agree": ("agree",)}
+STUDIES |= {"agree": ("agree", "answers")}
 ENGINE = ("experiment", "measure")
 
 

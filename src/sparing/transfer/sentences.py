@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,12 +120,14 @@ def _prompt(folder: Path) -> str:
 
 def _classes() -> Any:
     """The package's module classes, which moved in version 6."""
-    for name in ("sentence_transformer.modules", "models"):
+    try:
+        from sentence_transformers.sentence_transformer import modules
+    except ImportError:
         try:
-            return importlib.import_module(f"{PACKAGE}.{name}")
+            from sentence_transformers import models as modules  # type: ignore[attr-defined,no-redef]
         except ImportError as error:
-            reason = error
-    raise UsageError(
-        f"embedding models need sentence-transformers ({reason}): pip install '.[embeddings]' in a "
-        "clone of sparing"
-    )
+            raise UsageError(
+                f"embedding models need sentence-transformers ({error}): pip install "
+                "'.[embeddings]' in a clone of sparing"
+            ) from error
+    return modules
