@@ -17,8 +17,7 @@ from transformers import (
 )
 
 from sparing.tasks.shared.text import fast_tokenizer
-from tests.agree.models import SIZES
-from tests.tasks.tokenizers import save_tokenizer
+from tests.tasks.tokenizers import SIZES, save_tokenizer
 
 ENTITIES = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 MODULES = ("Transformer", "Pooling", "Normalize")
@@ -74,7 +73,9 @@ class Outputs(nn.Module):
         super().__init__()
         self.model, self.names = model, names
 
-    def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any) -> Any:
+    def forward(
+        self, input_ids: Any, attention_mask: Any = None, token_type_ids: Any = None
+    ) -> Any:
         """The named outputs."""
         made = self.model(
             input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
@@ -82,17 +83,17 @@ class Outputs(nn.Module):
         return tuple(getattr(made, name) for name in self.names)
 
 
-def export(model: nn.Module, target: Path, *names: str) -> Path:
+def export(model: nn.Module, target: Path, *names: str, takes: tuple[str, ...] = NAMES) -> Path:
     """An ONNX file with these outputs, as another program would write it."""
     ids = torch.tensor([[2, 7, 8, 9, 3], [2, 7, 3, 0, 0]])
     example = (ids, (ids != 0).long(), torch.zeros_like(ids))
-    axes = {name: {0: "batch", 1: "tokens"} for name in (*NAMES, *names)}
+    axes = {name: {0: "batch", 1: "tokens"} for name in (*takes, *names)}
     target.parent.mkdir(parents=True, exist_ok=True)
     torch.onnx.export(
         Outputs(model, names).eval(),
-        example,
+        example[: len(takes)],
         str(target),
-        input_names=list(NAMES),
+        input_names=list(takes),
         output_names=list(names),
         dynamic_axes=axes,
         dynamo=False,

@@ -11,17 +11,9 @@ from transformers import BertConfig, BertForSequenceClassification
 from sparing.export.dense import TextEncoder
 from sparing.export.onnx import export_onnx
 from sparing.tasks.shared.text import fast_tokenizer
-from tests.tasks.tokenizers import save_tokenizer
+from tests.tasks.tokenizers import SIZES, save_tokenizer
 
 NAMES = ("negative", "neutral", "positive")
-SIZES = {
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 16,
-    "max_position_embeddings": 32,
-    "initializer_range": 0.5,
-}
 
 
 def rows(count: int) -> list[str]:

@@ -30,7 +30,8 @@ from sparing.tasks.shared.text import fast_tokenizer
 from sparing.tasks.texts import read_texts
 from sparing.transfer.adaptive import adapt
 from sparing.transfer.freezing import segments
-from tests.agree.models import NAMES, SIZES, export, rows, save_model
+from tests.agree.models import NAMES, export, rows, save_model
+from tests.tasks.tokenizers import SIZES
 
 UNTIMED = Options(timed=0)
 

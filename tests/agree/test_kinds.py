@@ -1,4 +1,4 @@
-"""``agree`` for every kind of answer: folders and ONNX files, against transformers by hand."""
+"""``agree`` for every kind of answer: folders and ONNX files, against transformers itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from transformers import (
 from sparing.agree.options import Options
 from sparing.agree.study import run
 from sparing.answers import Settings
-from sparing.core.errors import CheckpointError, DataError, Unsupported, UsageError
+from sparing.core.errors import CheckpointError, DataError, NotFinite, Unsupported, UsageError
 from sparing.experiment.registry import Study
 from sparing.experiment.schema import schema_of
 from sparing.tasks.texts import read_texts
@@ -124,7 +124,7 @@ def test_spans_are_those_of_both_logits(models):
     for folder in (first, second):
         model = AutoModelForQuestionAnswering.from_pretrained(folder).eval()
         tokenizer = AutoTokenizer.from_pretrained(folder)
-        answers.append([by_hand(model, tokenizer, *pair) for pair in pairs])
+        answers.append([best_span(model, tokenizer, *pair) for pair in pairs])
     result = compared(first, second, pairs)
     expected = {
         n + 1: pair for n, pair in enumerate(zip(*answers, strict=True)) if pair[0] != pair[1]
@@ -137,7 +137,7 @@ def test_spans_are_those_of_both_logits(models):
         compared(first, second, rows(9))
 
 
-def by_hand(model, tokenizer, question, passage):
+def best_span(model, tokenizer, question, passage):
     """The best span as its characters and its text, by all pairs."""
     encoded = tokenizer(
         *(question, passage),
@@ -157,7 +157,7 @@ def by_hand(model, tokenizer, question, passage):
 
 
 def embedded(folder, texts):
-    """Mean pooling over real tokens and length 1, by hand."""
+    """Vectors of length 1: the mean over the real tokens."""
     model, tokenizer = (
         BertModel.from_pretrained(folder).eval(),
         AutoTokenizer.from_pretrained(folder),
@@ -274,3 +274,71 @@ def test_vectors_need_single_texts_and_numbers_their_setting(models):
         compared(*models["vector"], PAIRS)
     with pytest.raises(UsageError, match="most_difference is for models that give a number"):
         compared(*models["vector"], rows(9), most_difference=0.1)
+
+
+def test_a_question_that_fills_the_model_is_named(models):
+    pairs = [*((f"{n} a", text) for n, text in enumerate(rows(9))), ("a" * 80, "a b c")]
+    with pytest.raises(
+        DataError, match="row 10: the question leaves the passage no token"
+    ) as caught:
+        compared(*models["span"], pairs)
+    assert "\n" not in str(caught.value)
+
+
+def test_half_precision_answers_as_float32(models, tmp_path):
+    for kind, least in (("vector", {"least_cosine": 0.999}), ("entities", {})):
+        half = tmp_path / kind
+        shutil.copytree(models[kind][0], half)
+        opened = OUTPUTS[kind][0].from_pretrained(half)
+        opened.half().save_pretrained(half)
+        assert compared(models[kind][0], half, rows(20), **least).agreement.changed <= 1
+
+
+@pytest.mark.parametrize("kind", ["vector", "entities", "number"])
+def test_outputs_that_are_not_finite_name_the_text(models, tmp_path, kind):
+    broken = tmp_path / kind
+    shutil.copytree(models[kind][0], broken)
+    opened = OUTPUTS[kind][0].from_pretrained(broken)
+    with torch.no_grad():
+        opened.get_input_embeddings().weight[7] = float("nan")
+    opened.save_pretrained(broken)
+    texts = ["a 1", "b 2", "a c", "3 c"]
+    settings = {"most_difference": 0.1} if kind == "number" else {}
+    with pytest.raises((NotFinite, CheckpointError)) as caught:
+        compared(models[kind][0], broken, texts, **settings)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_files_that_would_answer_wrongly_are_refused(models, tmp_path, unchecked_shapes):
+    alone = tmp_path / "alone" / "model.onnx"
+    export(AutoModelForSequenceClassification.from_pretrained(models["number"][0]), alone, "logits")
+    with pytest.raises(Unsupported, match="no configuration says what it is"):
+        run(str(alone), str(alone), read_texts(rows(9)), UNTIMED, tokenizer=models["number"][0])
+    folder = tmp_path / "vector"
+    shutil.copytree(models["vector"][0], folder)
+    file = folder / "model.onnx"
+    export(BertModel.from_pretrained(folder), file, "last_hidden_state", takes=("input_ids",))
+    with pytest.raises(Unsupported, match="takes no attention_mask: pads would be pooled too"):
+        compared(folder, file, rows(9))
+
+
+def test_a_cross_encoder_answers_as_its_folder(models):
+    from sentence_transformers import CrossEncoder
+
+    first, _ = models["number"]
+    opened = CrossEncoder(str(first), device="cpu", local_files_only=True)
+    result = run(opened.eval(), str(first), read_texts(PAIRS), UNTIMED)
+    assert (result.agreement.texts, result.agreement.changed) == (10, 0)
+
+
+def test_the_prompt_of_an_object_goes_before_every_text(models):
+    from sentence_transformers import SentenceTransformer
+
+    first, _ = models["vector"]
+    prompts = {"prompts": {"query": "a b: "}, "default_prompt_name": "query"}
+    opened = SentenceTransformer(str(first), device="cpu", local_files_only=True, **prompts)
+    texts = rows(12)
+    cosines = (embedded(first, texts) * opened.encode(texts)).sum(1)
+    result = run(str(first), opened.eval(), read_texts(texts), UNTIMED)
+    assert result.finding("cosine") == pytest.approx(cosines.mean(), abs=1e-5)

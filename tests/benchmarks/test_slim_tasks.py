@@ -100,7 +100,9 @@ def test_runs_are_named_by_task_or_by_the_number_of_texts(slim_tasks, given, tex
 
 
 @pytest.mark.slow
-def test_a_run_without_labels_is_made_and_pooled(slim_tasks, given, texts, tmp_path, capsys):
+def test_a_run_without_labels_is_made_pooled_and_timed(
+    slim_tasks, given, texts, tmp_path, capsys, monkeypatch
+):
     model = tmp_path / "model"
     save_bert(model, len(WORDS))
     BertTokenizerFast(vocab={word: n for n, word in enumerate(WORDS)}).save_pretrained(model)
@@ -114,4 +116,21 @@ def test_a_run_without_labels_is_made_and_pooled(slim_tasks, given, texts, tmp_p
     assert "| texts-450 | 0 | " in capsys.readouterr().out
     summary = json.loads((tmp_path / "runs" / "summary.json").read_text())
     assert summary["no labels"]["runs"][0]["task"] == "texts-450"
-    assert (tmp_path / "runs" / "texts-450-0" / "model" / "serve").is_dir()
+    run = tmp_path / "runs" / "texts-450-0"
+    assert (run / "model" / "serve").is_dir()
+    for script, words in (
+        ("slim_from_bert", (run, "--texts", 4, "--rounds", 1)),
+        ("slim_labels", (run.parent, "--task", "sst2")),
+    ):
+        module = importlib.import_module(script)
+        written = tmp_path / f"{script}.json"
+        monkeypatch.setattr("sys.argv", [script, *map(str, words), "--output", str(written)])
+        if script == "slim_labels":  # the answers to its own texts are the labels
+            steps = module.steps_in(run)
+            monkeypatch.setattr(module, "load_for", lambda *_, steps=steps: (steps.task, {}))
+        module.main()
+        lines = json.loads(written.read_text())["rows"]
+        assert lines
+    (line,) = lines
+    assert line["dense_accuracy"] == 1
+    assert line["equal"] == line["served_accuracy"]

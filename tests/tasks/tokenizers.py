@@ -7,6 +7,15 @@ from pathlib import Path
 import torch
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
+# A tiny BERT; its large random weights give each input an answer of its own.
+SIZES = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "max_position_embeddings": 32,
+    "initializer_range": 0.5,
+}
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 

@@ -12,18 +12,10 @@ from sparing.advise.model import open_subject
 from sparing.core.errors import Unsupported, UsageError
 from sparing.transfer.swap import is_swapped
 from sparing.transfer.unwrapping import unwrapped
-from tests.tasks.tokenizers import save_tokenizer
+from tests.tasks.tokenizers import SIZES, save_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
-CONFIG = {
-    "vocab_size": 90,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 16,
-    "max_position_embeddings": 32,
-    "initializer_range": 0.5,
-}
+CONFIG = {"vocab_size": 90, **SIZES}
 IDS = torch.arange(5, 21).reshape(2, 8)
 
 

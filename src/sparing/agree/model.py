@@ -22,9 +22,9 @@ from sparing.export.folder import DESCRIPTION, open_chain
 from sparing.export.openvino import held_precision
 from sparing.export.saving import tokenizer_of
 from sparing.foreign.pretrained import open_config
+from sparing.foreign.sentences import Sentences, prompt_of, sentences_in, vectors
 from sparing.tasks.texts.task import class_names, token_limit_of
 from sparing.transfer.opening import open_model
-from sparing.transfer.sentences import Sentences, sentences_in, vectors
 from sparing.transfer.unwrapping import require_transformers, tokenizer_in
 
 Array = NDArray[Any]
@@ -122,7 +122,8 @@ def _of_object(model: Any) -> TextModel:
     opened = _of_model(name, inner, tokenizer, later=later_modules(model))
     limit = getattr(model, "max_seq_length", None)
     limits = [one for one in (opened.limit, limit) if one is not None]
-    return replace(opened, limit=min(limits, default=None))
+    named = (getattr(model, "prompts", None), getattr(model, "default_prompt_name", None))
+    return replace(opened, limit=min(limits, default=None), prompt=prompt_of(*named, name))
 
 
 def _of_onnx(name: str, path: Path, threads: int) -> TextModel:
@@ -177,14 +178,15 @@ def _of_model(
         reason = other or "an encoder without a head, and nothing says how its tokens are pooled"
         raise Unsupported(f"{name} is {reason} ({named}): it gives no answers to compare")
     takes = tuple(inspect.signature(model.forward).parameters)
+    if later and "attention_mask" not in takes:
+        raise Unsupported(f"{name} takes no attention_mask: pads would be pooled too")
 
     def run(inputs: Inputs) -> Array:
         given = {key: torch.from_numpy(value).to(model.device) for key, value in inputs.items()}
         with torch.inference_mode():
             made = model(**given)
             if later:
-                mask = given.get("attention_mask", torch.ones_like(given["input_ids"]))
-                outputs = [vectors(later, made.last_hidden_state, mask)]
+                outputs = [vectors(later, made.last_hidden_state, given["attention_mask"])]
             else:
                 outputs = [getattr(made, output) for output in kind.outputs]
             return joined([one.float().cpu().numpy() for one in outputs])

@@ -14,7 +14,7 @@ from sparing.answers.kinds import LOGITS, Kind, joined, kind_of_outputs
 from sparing.core.errors import Unsupported, UsageError, listed, quoted
 from sparing.export.inputs import explained
 from sparing.export.onnx import open_session
-from sparing.transfer.sentences import Sentences, vectors
+from sparing.foreign.sentences import Sentences, vectors
 
 Array = NDArray[Any]
 Inputs = Mapping[str, Array]
@@ -74,6 +74,8 @@ class OnnxFile:
         if set(kind.outputs) <= set(self.ranks):
             names = list(kind.outputs)
         elif kind.name == "vector" and sentences is not None:
+            if "attention_mask" not in self.types:
+                raise Unsupported(f"{self.path} takes no attention_mask: pads would be pooled too")
             names, later = [self._first(3, *HIDDEN)], sentences.open()
         elif kind.outputs == LOGITS:
             names = [self._first(3 if kind.by_token else 2, *LOGITS)]
@@ -88,9 +90,8 @@ class OnnxFile:
                     raise Unsupported(f"{self.path} gives {name} of shape {made.shape}")
             if later is None:
                 return joined(outputs)
-            mask = inputs.get("attention_mask", np.ones_like(inputs["input_ids"]))
-            hidden = torch.from_numpy(outputs[0]).float()
-            return vectors(later, hidden, torch.from_numpy(mask)).detach().numpy()
+            hidden, mask = map(torch.from_numpy, (outputs[0], inputs["attention_mask"]))
+            return vectors(later, hidden, mask).detach().numpy()
 
         return run
 

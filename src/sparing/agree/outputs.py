@@ -12,7 +12,7 @@ import torch
 from sparing.agree.model import Array, Inputs, TextModel, as_whole_numbers
 from sparing.answers import Answers, Encoded, Settings
 from sparing.answers.kinds import Rows
-from sparing.core.errors import DataError, NotFinite, UsageError, listed, quoted
+from sparing.core.errors import DataError, NotFinite, Unsupported, UsageError, listed, quoted
 from sparing.measure.machine import threads as pinned
 from sparing.tasks.shared.text import pad_of
 from sparing.tasks.texts import Texts
@@ -39,7 +39,14 @@ class Encoder:
         """The tokens of one row; where its tokens have answers, their places too."""
         first, *rest = self.texts.rows[index]
         more = {"return_offsets_mapping": True} if self.places else {}
-        encoded = self.model.tokenizer(self.model.prompt + first, *rest, **self.options, **more)
+        try:
+            encoded = self.model.tokenizer(self.model.prompt + first, *rest, **self.options, **more)
+        except Exception as error:  # the tokenizer's own is no more special
+            if "Truncation error" not in str(error):
+                raise
+            raise DataError(
+                f"{self.texts.source}: row {index + 1}: the question leaves the passage no token"
+            ) from error
         values = {name: list(row) for name, row in encoded.items() if name in self.model.takes}
         if not values.get("input_ids"):
             raise DataError(f"{self.texts.source}: row {index + 1} has no tokens")
@@ -135,13 +142,18 @@ def labels_of(first: Labels | None, count: int, model: TextModel) -> Labels:
     """The labels of a model with so many outputs, in the order of the first one's.
 
     Labels with the same names in another order are put in the first one's. Raises ``UsageError``
-    for another number of labels or other names.
+    for another number of labels or other names, and ``Unsupported`` for a number as the answer.
     """
     names = model.labels or tuple(f"{GENERIC}{number}" for number in range(count))
     if len(names) != count:
         raise UsageError(
             f"{model.name} gives {count} logits a text, and its configuration names {len(names)} "
             "classes"
+        )
+    if count == 1 and model.answer.name == "class":
+        raise Unsupported(
+            f"{model.name} gives one number a text, and no configuration says what it is: put its "
+            "config.json beside it"
         )
     if first is None:
         return Labels(names)

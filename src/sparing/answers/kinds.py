@@ -14,7 +14,7 @@ from sparing.answers.entities import Entities, entities_in
 from sparing.answers.numbers import Numbers, Rankings, queries_of
 from sparing.answers.spans import Spans, require_pairs, span_of
 from sparing.answers.vectors import LEAST_COSINE, Vectors, texts_of
-from sparing.core.errors import UsageError
+from sparing.core.errors import Unsupported, UsageError
 
 THRESHOLD = 0.5
 SEVERAL, NUMBER = "multi_label_classification", "regression"
@@ -67,6 +67,9 @@ def _several(rows: Rows) -> Answers:
 
 
 def _numbers(rows: Rows) -> Answers:
+    width = len(rows.outputs[0])
+    if width != 1:
+        raise Unsupported(f"a model of numbers gives one a text here, and this one gives {width}")
     values, most = np.concatenate(rows.outputs), rows.settings.most_difference
     if most is None:
         return Rankings(values, queries_of(rows.texts))

@@ -12,14 +12,13 @@ from torch import Tensor
 
 from sparing.core.errors import CheckpointError, Unsupported, UsageError, quoted
 from sparing.core.reading import read_json, read_object
-from sparing.models.shared.quiet import quiet
 
 FILE, SIZES, SETTINGS = (
     "modules.json",
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
 )
-PACKAGE, ENCODER = "sentence_transformers", "Transformer"
+PACKAGE, ENCODER, VECTOR = "sentence_transformers", "Transformer", "sentence_embedding"
 LATER = ("Pooling", "Dense", "Normalize")
 
 
@@ -42,8 +41,7 @@ class Sentences:
             folder = self.folder / path
             if kind == "Dense" and not (folder / "model.safetensors").is_file():
                 raise Unsupported(f"{folder} has no model.safetensors: save the model anew")
-            with quiet():
-                opened.append(getattr(classes, kind).load(str(folder)).eval())
+            opened.append(getattr(classes, kind).load(str(folder)).eval())
         return opened
 
 
@@ -52,12 +50,30 @@ def vectors(
     tokens: Float[Tensor, "batch tokens width"],
     mask: Int[Tensor, "batch tokens"],
 ) -> Float[Tensor, "batch dimensions"]:
-    """The vectors that the later modules make of an encoder's outputs."""
-    features: dict[str, Any] = {"token_embeddings": tokens, "attention_mask": mask}
+    """The vectors that the later modules make of an encoder's outputs, in float32.
+
+    Raises ``Unsupported`` where they make none: no pooling is among them.
+    """
+    features: dict[str, Any] = {"token_embeddings": tokens.float(), "attention_mask": mask}
     for module in later:
-        features = module(features)
-    vector: Tensor = features["sentence_embedding"]
+        features = module.float()(features)
+    if VECTOR not in features:
+        raise Unsupported(f"{[type(module).__name__ for module in later]} make no {VECTOR}")
+    vector: Tensor = features[VECTOR]
     return vector
+
+
+def prompt_of(prompts: object, name: object, source: str) -> str:
+    """The prompt of that name, which goes before every text; empty without a name.
+
+    Raises ``CheckpointError`` for a name without a prompt.
+    """
+    if name is None:
+        return ""
+    prompt = prompts.get(name) if isinstance(prompts, dict) else None
+    if not isinstance(prompt, str):
+        raise CheckpointError(f"{source} is damaged: it has no prompt {quoted(name)}")
+    return prompt
 
 
 def sentences_in(folder: Path) -> Sentences | None:
@@ -81,7 +97,10 @@ def sentences_in(folder: Path) -> Sentences | None:
     kinds = [kind for kind, _ in modules]
     if kinds[:1] != [ENCODER] or ENCODER in kinds[1:] or "Pooling" not in kinds:
         raise Unsupported(f"{path}: an encoder and its pooling are needed; it lists {kinds}")
-    return Sentences(folder, tuple(modules[1:]), _limit(folder), _prompt(folder))
+    settings = _described(folder, SETTINGS)
+    named = (settings.get("prompts"), settings.get("default_prompt_name"))
+    prompt = prompt_of(*named, str(folder / SETTINGS))
+    return Sentences(folder, tuple(modules[1:]), _limit(folder), prompt)
 
 
 def _kind(name: str, path: Path) -> str:
@@ -104,18 +123,6 @@ def _limit(folder: Path) -> int | None:
     if limit is not None and (type(limit) is not int or limit < 1):
         raise CheckpointError(f"{folder / SIZES} is damaged: max_seq_length is {quoted(limit)}")
     return limit
-
-
-def _prompt(folder: Path) -> str:
-    """The prompt that is used unless another is named."""
-    settings = _described(folder, SETTINGS)
-    prompts, name = settings.get("prompts"), settings.get("default_prompt_name")
-    if name is None:
-        return ""
-    prompt = prompts.get(name) if isinstance(prompts, dict) else None
-    if not isinstance(prompt, str):
-        raise CheckpointError(f"{folder / SETTINGS} is damaged: it has no prompt {quoted(name)}")
-    return prompt
 
 
 def _classes() -> Any:
