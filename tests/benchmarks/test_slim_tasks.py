@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 from dataclasses import replace
@@ -72,7 +73,7 @@ def test_a_task_gives_the_training_texts_that_its_runs_leave_out(
 
     monkeypatch.setattr(slim_tasks, "load_for", load_for)
     monkeypatch.setitem(slim_tasks.TASKS, "sst2", {"task_options": {"examples": 20}})
-    path = slim_tasks.unseen_texts("sst2", "m", tmp_path)
+    path = slim_tasks.unseen_texts("sst2", argparse.Namespace(model="m", output_dir=tmp_path))
     texts = [json.loads(line)["text"] for line in path.read_text().splitlines()]
     assert texts == [f"w{a} w{b}" for a, b in rows[28:]]
     words = given("--model", "m", "--texts", "sst2", "--sizes", 12, "--output-dir", tmp_path)

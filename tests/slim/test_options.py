@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from sparing.core.errors import UsageError
+from sparing.slim.models import recipes
 from sparing.slim.options import LONG_SHARES, with_fewer
 from sparing.slim.study import BUDGETS, Options
 from sparing.tasks import load_task
@@ -69,7 +70,7 @@ def test_quick_limits_what_is_trained_on_and_standard_does_not():
         ({"agree": -0.1}, "agree"),
         ({"delta": 0.0}, "delta"),
         ({"epochs": -1}, "epochs"),
-        ({"fixed_width_epochs": 0}, "fixed_width_epochs"),
+        ({"fixed_width_epochs": -1}, "fixed_width_epochs"),
         ({"rounds": 0}, "rounds"),
         ({"hold_out": "lasst"}, "did you mean 'last'"),
     ],
@@ -91,3 +92,29 @@ def test_long_inputs_are_surveyed_with_fewer_tokens():
     assert Options().token_shares(longer) == LONG_SHARES
     assert replace(Options(), tokens=(0.6,)).token_shares(longer) == (0.6,)
     assert len(Options().variants(longer)) == len(Options().widths) * len(LONG_SHARES)
+
+
+@pytest.mark.parametrize(
+    ("rows", "epochs", "fixed"), [(300, 67, 80), (3_200, 7, 8), (8_000, 3, 3), (60_000, 2, 3)]
+)
+def test_pretrained_models_see_enough_inputs_however_few_texts_there_are(rows, epochs, fixed):
+    digits = load_task("digits", patch_size=4)
+    train = digits.train.subset([0] * rows)
+    _, ours, at_width = recipes(Options(model="a folder"), replace(digits, train=train), "text")
+    assert (ours.epochs, at_width) == (epochs, fixed)
+
+
+def test_texts_without_labels_count_among_the_inputs_that_are_seen():
+    digits = load_task("digits", patch_size=4)
+    more = replace(digits, train=digits.train.subset([0] * 10_000))
+    _, ours, at_width = recipes(Options(model="a folder"), digits, "text", more)
+    assert (ours.epochs, at_width) == (2, 3)
+
+
+def test_epochs_that_are_given_are_taken():
+    digits = load_task("digits", patch_size=4)
+    options = Options(epochs=4, dense_epochs=5, fixed_width_epochs=6)
+    dense, ours, at_width = recipes(options, digits, "digits")
+    assert (dense.epochs, ours.epochs, at_width) == (5, 4, 6)
+    dense, ours, at_width = recipes(Options(), digits, "digits")
+    assert (ours.epochs, at_width) == (2 * dense.epochs, 3)

@@ -89,7 +89,7 @@ def test_ours_is_distilled_on_them_and_the_dense_model_is_not(workspace, monkeyp
 
 
 def test_what_names_no_texts_ends_the_run_before_it_begins(workspace, tmp_path):
-    slim_options = slim.replace(options(workspace), unlabelled=("sst3",))
+    slim_options = replace(options(workspace), unlabelled=("sst3",))
     with pytest.raises(UsageError, match="unknown task 'sst3'"):
         find_study("slim").run(slim_options, tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -32,7 +32,7 @@ def run(
     agree: Annotated[float, typer.Option(help="Certify this share of answers; 0: five.")] = 0.0,
     epochs: Annotated[int, typer.Option(help="Epochs of distillation; 0: the default.")] = 0,
     seed: Annotated[int, typer.Option(help="The seed of everything that is sampled.")] = 0,
-    quick: Annotated[bool, typer.Option(help="Few epochs and inputs; wider intervals.")] = False,
+    quick: Annotated[bool, typer.Option(help="Fewer inputs; wider intervals.")] = False,
     data: Data = None,
     output_dir: Annotated[Path | None, typer.Option(help="Default: runs/slim-TASK.")] = None,
     overwrite: Overwrite = False,

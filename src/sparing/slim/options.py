@@ -69,12 +69,12 @@ class Options:
     choose_on: str = "validation"
 
     # Training
-    # Epochs of distillation; 0 takes a default.
+    # Epochs of distillation; 0 takes a default, which is more for fewer inputs.
     epochs: NotNegative = 0
     # Epochs of fine-tuning, if the model is not a classifier for the task yet; 0 takes a default.
     dense_epochs: NotNegative = 0
-    # Epochs of fine-tuning at fixed width, after a plan is chosen.
-    fixed_width_epochs: Count = 3
+    # Epochs of fine-tuning at fixed width, after a plan is chosen; 0 takes a default likewise.
+    fixed_width_epochs: NotNegative = 0
     # Rows of a training step; 0 takes a default.
     batch_size: NotNegative = 0
     # Number format of training.
@@ -136,9 +136,7 @@ class Options:
 
 
 BUDGETS = {
-    "quick": Options(
-        epochs=2, fixed_width_epochs=1, timed_examples=300, rounds=2, train_tokens=100_000
-    ),
+    "quick": Options(timed_examples=300, rounds=2, train_tokens=100_000),
     "standard": Options(static_control=True),
 }
 

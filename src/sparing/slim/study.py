@@ -8,7 +8,7 @@ of the fastest dense form, at a loss of at most half a point.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -109,15 +109,9 @@ def task_of(options: Options, data: Path | None = None) -> tuple[Task, Mapping[s
 
 def steps_of(options: Options, task: Task, folder: Path, data: Path | None = None) -> Steps:
     """The steps of a run in this folder."""
-    dense, ours = recipes(
-        "text" if options.texts else options.task,
-        options.model,
-        options.dense_epochs,
-        options.epochs,
-        options.seed,
-        options.batch_size,
-    )
-    dense, ours = (replace(recipe, precision=options.precision) for recipe in (dense, ours))
+    taught = _taught(options, task, data)
+    name = "text" if options.texts else options.task
+    dense, ours, fixed_width_epochs = recipes(options, task, name, taught)
     models = Models(
         source=options.model,
         given=task,
@@ -128,8 +122,8 @@ def steps_of(options: Options, task: Task, folder: Path, data: Path | None = Non
         seed=options.seed,
         choose_on=options.choose_on,
         attention_dropout=options.attention_dropout,
-        fixed_width_epochs=options.fixed_width_epochs,
-        taught=_taught(options, task, data),
+        fixed_width_epochs=fixed_width_epochs,
+        taught=taught,
     )
     engines = Engines(task, folder / "engines", options.thread_count)
     return Steps(models, engines, options)
