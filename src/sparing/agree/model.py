@@ -13,13 +13,14 @@ import torch
 from numpy.typing import NDArray
 
 from sparing.agree.onnx_file import OnnxFile
-from sparing.answers.kinds import KINDS, LOGITS, Kind, joined, kind_of_model
+from sparing.answers.kinds import KINDS, Kind, joined, kind_of_model, kind_of_outputs
 from sparing.core.errors import Unsupported, UsageError
 from sparing.core.paths import expanded
 from sparing.experiment.inputs.fit import OTHER_HEADS, token_limit
 from sparing.export.engine import Chain
 from sparing.export.folder import DESCRIPTION, open_chain
 from sparing.export.openvino import held_precision
+from sparing.export.outputs import HIDDEN
 from sparing.export.saving import tokenizer_of
 from sparing.foreign.pretrained import open_config
 from sparing.foreign.sentences import Sentences, prompt_of, sentences_in, vectors
@@ -144,18 +145,34 @@ def _openvino(name: str, path: Path, threads: int) -> Chain:
 
 
 def _of_chain(name: str, folder: Path, chain: Chain) -> TextModel:
-    facts = _beside(folder).facts
-    kind = facts.get("kind")
-    if kind is not None and kind.outputs != LOGITS:
-        raise Unsupported(f"{name}: a chain gives logits alone; these models give {kind.noun}")
+    beside = _beside(folder)
+    facts = beside.facts
+    kind = facts.get("kind") or kind_of_outputs(dict.fromkeys(chain.answer, 0))
+    later = _pooling(name, kind, chain, beside.sentences)
     limits = [limit for limit in (chain.longest, facts.get("limit")) if limit is not None]
-    facts["limit"] = min(limits, default=None)
+    facts |= {"kind": kind, "limit": min(limits, default=None)}
 
     def run(inputs: Inputs) -> Array:
-        logits: Array = chain(inputs)[0]
-        return logits
+        made: Array = chain(inputs)[0]
+        if not later:
+            return made
+        hidden, mask = map(torch.from_numpy, (made, inputs["attention_mask"][:, : made.shape[1]]))
+        return vectors(later, hidden, mask).detach().numpy()
 
     return TextModel(name, chain.back_end, run, chain.takes, **facts)
+
+
+def _pooling(name: str, kind: Kind | None, chain: Chain, sentences: Sentences | None) -> list[Any]:
+    """The modules that make vectors of a chain's hidden states; none where it gives the answer.
+
+    Raises ``Unsupported`` for a chain with outputs of another kind.
+    """
+    needed = (kind or KINDS["class"]).outputs
+    if chain.answer == needed:
+        return []
+    if chain.answer == HIDDEN and sentences is not None and "attention_mask" in chain.takes:
+        return sentences.open()
+    raise Unsupported(f"{name} gives {' and '.join(chain.answer)}, not {' and '.join(needed)}")
 
 
 def _of_model(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,26 +26,18 @@ class Encoder:
 
     def __init__(self, model: TextModel, texts: Texts) -> None:
         self.model, self.texts = model, texts
-        self.options: dict[str, Any] = {}
-        if model.limit is not None:
-            pairs = texts.are_pairs
-            cut = model.answer.truncation if pairs else "longest_first"
-            self.options = {"truncation": cut, "max_length": model.limit}
         self.places = model.answer.by_token and getattr(model.tokenizer, "is_fast", False)
         self.pad = pad_of(model.tokenizer)
 
     def encode(self, index: int) -> Encoded:
         """The tokens of one row; where its tokens have answers, their places too."""
         first, *rest = self.texts.rows[index]
+        row = (self.model.prompt + first, *rest)
         more = {"return_offsets_mapping": True} if self.places else {}
-        try:
-            encoded = self.model.tokenizer(self.model.prompt + first, *rest, **self.options, **more)
-        except Exception as error:  # the tokenizer's own is no more special
-            if "Truncation error" not in str(error):
-                raise
-            raise DataError(
-                f"{self.texts.source}: row {index + 1}: the question leaves the passage no token"
-            ) from error
+        where = f"{self.texts.source}: row {index + 1}"
+        encoded = self.model.answer.encode(
+            self.model.tokenizer, row, self.model.limit, where, **more
+        )
         values = {name: list(row) for name, row in encoded.items() if name in self.model.takes}
         if not values.get("input_ids"):
             raise DataError(f"{self.texts.source}: row {index + 1} has no tokens")

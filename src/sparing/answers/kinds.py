@@ -14,7 +14,7 @@ from sparing.answers.entities import Entities, entities_in
 from sparing.answers.numbers import Numbers, Rankings, queries_of
 from sparing.answers.spans import Spans, require_pairs, span_of
 from sparing.answers.vectors import LEAST_COSINE, Vectors, texts_of
-from sparing.core.errors import Unsupported, UsageError
+from sparing.core.errors import DataError, Unsupported, UsageError
 
 THRESHOLD = 0.5
 SEVERAL, NUMBER = "multi_label_classification", "regression"
@@ -55,6 +55,30 @@ class Kind:
     labelled: bool = False
     truncation: str = "longest_first"
     settings: tuple[str, ...] = ()
+
+    def require_rows(self, rows: Sequence[tuple[str, ...]], source: str) -> None:
+        """Raise ``DataError`` for rows without an answer of this kind, such as a vector of two."""
+        if self.name == "span":
+            require_pairs(rows, source)
+        elif self.name == "vector":
+            texts_of(rows, source)
+
+    def encode(
+        self, tokenizer: Any, row: Sequence[str], limit: int | None, where: str, **options: Any
+    ) -> Any:
+        """The tokens of one row by its tokenizer, cut to ``limit`` as this kind needs.
+
+        Raises ``DataError``, which names the row by ``where``, if nothing is left of a passage.
+        """
+        if limit is not None:
+            cut = self.truncation if len(row) > 1 else "longest_first"
+            options = {"truncation": cut, "max_length": limit, **options}
+        try:
+            return tokenizer(*row, **options)
+        except Exception as error:  # the tokenizer's own is no more special
+            if "Truncation error" not in str(error):
+                raise
+            raise DataError(f"{where}: the question leaves the passage no token") from error
 
 
 def _classes(rows: Rows) -> Answers:

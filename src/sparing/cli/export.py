@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -14,12 +15,16 @@ from sparing.cli._shared import Json, emit, progress_bar, verb
 from sparing.core.errors import Unsupported, UsageError, require_choice
 
 if TYPE_CHECKING:
+    from torch import nn
     from transformers import PreTrainedModel
 
     from sparing.advise.model import Subject
+    from sparing.answers.kinds import Kind
     from sparing.export.drift import Answers, Drift
     from sparing.export.forms import Form
     from sparing.export.openvino import FloatPrecision
+    from sparing.foreign.sentences import Sentences
+    from sparing.tasks.texts import Texts
 
 EXAMPLE = "sparing export models/digits --to openvino --output-dir models/digits-openvino"
 ENGINES = {"onnx": "onnxruntime", "openvino": "openvino"}
@@ -27,7 +32,6 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 MOST_COMPARED = 200
 RANDOM_LENGTHS = range(4, 68, 4)
 LONGEST = 512  # tokens of a text where the model has no limit
-Rows = Sequence[Sequence[str]]
 
 
 @verb
@@ -85,10 +89,14 @@ def _require_possible(to: str, precision: str, texts: str | None) -> None:
 
 @dataclass(frozen=True)
 class _Source:
-    """A model, its input names, and inputs of one text or image each."""
+    """A model, its input names, and inputs of one text or image each.
+
+    ``sentences`` is what makes vectors of its hidden states, if it is of sentence-transformers.
+    """
 
     name: str
     model: PreTrainedModel
+    sentences: Sentences | None
     subject: Subject
     names: tuple[str, ...]
     calibration: Sequence[Mapping[str, Any]]
@@ -98,60 +106,78 @@ class _Source:
     @property
     def longest(self) -> int | None:
         """The most tokens that the model reads."""
-        return self.subject.limit if self.subject.reads == "tokens" else None
+        return _limit(self.subject, self.sentences) if self.subject.reads == "tokens" else None
+
+    @cached_property
+    def segment(self) -> nn.Module:
+        """The model as the one segment of a chain; refuses what reads neither tokens nor pixels."""
+        from sparing.export.dense import dense_segment
+
+        later = self.sentences.open() if self.sentences else ()
+        return dense_segment(self.model, later).eval()
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs that hold its answer."""
+        outputs: Any = self.segment.outputs
+        return tuple(outputs)
 
 
 def _opened(name: str, texts: str | None, *, calibrated: bool) -> _Source:
     """The model and its inputs: texts to calibrate INT8 on, and others to compare answers on."""
-    from sparing.advise.model import open_subject
-    from sparing.export.dense import dense_segment
+    from sparing.core.paths import expanded
     from sparing.export.saving import tokenizer_of
     from sparing.export.static_int8 import FEWEST_INPUTS, MOST_INPUTS
+    from sparing.foreign.sentences import sentences_in
     from sparing.transfer.opening import open_model
 
-    rows = None if texts is None else _distinct_rows(texts, FEWEST_INPUTS if calibrated else 1)
-    model = open_model(name)
-    _require_dense(name, model)
-    dense_segment(model)  # refuses what reads neither tokens nor pixels
-    subject = open_subject(model)
-    if model.config.is_encoder_decoder or subject.causal:
-        raise Unsupported(f"{name} generates text, and only encoders are exported")
+    given = None if texts is None else _texts(texts, FEWEST_INPUTS if calibrated else 1)
+    model, inside = open_model(name), sentences_in(expanded(name))
+    subject = _subject(name, model)
+    opened = _Source(name, model, inside, subject, ("pixel_values",), (), (), "random images")
+    opened.segment  # noqa: B018  # refuses what it cannot export before anything is computed
     if subject.reads == "images":
-        if texts is not None:
+        if given is not None:
             raise UsageError(f"--texts is for models of tokens; {name} reads images")
-        inputs = _images(subject)
-        return _Source(name, model, subject, ("pixel_values",), (), inputs, "random images")
+        return replace(opened, compared=_images(subject))
     tokenizer = tokenizer_of(name)
-    names = _input_names(model, tokenizer)
-    if rows is None:
-        inputs = _random(subject, names)
-        return _Source(name, model, subject, names, (), inputs, "random inputs")
+    opened = replace(opened, names=_input_names(model, tokenizer), words="random inputs")
+    if given is None:
+        return replace(opened, compared=_random(opened))
     if tokenizer is None:
         raise UsageError(f"--texts needs a tokenizer, and there is none at {name!r}")
-    encoded = _encoded(subject, tokenizer, rows, names)
+    encoded = _encoded(opened, tokenizer, given)
     used = min(MOST_INPUTS, len(encoded) // 2) if calibrated else 0
     compared = encoded[used:][:MOST_COMPARED]
     words = f"{len(compared):,} of your texts"
-    return _Source(name, model, subject, names, encoded[:used], compared, words)
+    return replace(opened, calibration=encoded[:used], compared=compared, words=words)
 
 
-def _require_dense(name: str, model: Any) -> None:
-    """Raise ``Unsupported`` for models with an answer that one exported output does not hold."""
+def _subject(name: str, model: Any) -> Subject:
+    """The model with its sizes; raises ``Unsupported`` for models that are not exported."""
+    from sparing.advise.model import open_subject
+
     if model.config.model_type.startswith("sparing"):
         raise Unsupported(f"{name} is a model of slim: its folder has the exported forms already")
-    if type(model).__name__.endswith("ForQuestionAnswering"):
-        raise Unsupported(
-            f"{name} answers with a start and an end, and only one output is exported"
-        )
+    subject = open_subject(model)
+    if model.config.is_encoder_decoder or subject.causal:
+        raise Unsupported(f"{name} generates text, and only encoders are exported")
+    return subject
 
 
-def _distinct_rows(texts: str, fewest: int) -> Rows:
-    """The texts or pairs without repetitions, at least so many."""
+def _limit(subject: Subject, sentences: Sentences | None) -> int | None:
+    """The most tokens that a model reads: that of its positions, or of its folder if less."""
+    limits = [subject.limit, sentences.limit if sentences else None]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _texts(texts: str, fewest: int) -> Texts:
+    """The texts or pairs; raises ``DataError`` for fewer distinct ones."""
     from sparing.tasks.texts import read_texts
 
     given = read_texts(texts)
     given.require_distinct(fewest, "INT8 for OpenVINO")
-    return [given.rows[index] for index in given.distinct]
+    return given
 
 
 def _input_names(model: Any, tokenizer: Any) -> tuple[str, ...]:
@@ -162,35 +188,60 @@ def _input_names(model: Any, tokenizer: Any) -> tuple[str, ...]:
     return (*names, *(["token_type_ids"] if kinds > 1 and listed else []))
 
 
-def _encoded(
-    subject: Subject, tokenizer: Any, rows: Rows, names: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Each text alone, without pads; raises ``UsageError`` for a tokenizer of another model."""
+def _encoded(source: _Source, tokenizer: Any, texts: Texts) -> list[dict[str, Any]]:
+    """Each distinct text alone, without pads.
+
+    Raises ``UsageError`` for a tokenizer of another model, and ``DataError`` for rows that its kind
+    of answer is not given to, such as pairs for a vector.
+    """
+    from sparing.answers.kinds import KINDS
     from sparing.models.shared.quiet import quiet
 
-    options = {"truncation": True, "max_length": subject.limit or LONGEST, "padding": False}
+    kind = _kind(source) or KINDS["class"]
+    rows = {index: texts.rows[index] for index in texts.distinct}
+    kind.require_rows(list(rows.values()), str(texts.source))
+    prompt = source.sentences.prompt if source.sentences else ""
+    limit, options = source.longest or LONGEST, {"return_tensors": "pt", "padding": False}
     with quiet():
-        given = [tokenizer(*row, return_tensors="pt", **options) for row in rows]
+        given = [
+            kind.encode(
+                tokenizer,
+                (prompt + first, *rest),
+                limit,
+                f"{texts.source}: row {index + 1}",
+                **options,
+            )
+            for index, (first, *rest) in rows.items()
+        ]
     largest = max(int(inputs["input_ids"].max()) for inputs in given)
-    vocabulary = subject.model.config.get_text_config().vocab_size
+    vocabulary = source.model.config.get_text_config().vocab_size
     if largest >= vocabulary:
         raise UsageError(
             f"the tokenizer gives token {largest}, and the model knows {vocabulary} tokens: it is "
             "another model's"
         )
-    return [{name: inputs[name] for name in names} for inputs in given]
+    return [{name: inputs[name] for name in source.names} for inputs in given]
 
 
-def _random(subject: Subject, names: Sequence[str]) -> list[dict[str, Any]]:
+def _kind(source: _Source) -> Kind | None:
+    """The model's kind of answer; None for images and hidden states."""
+    from sparing.answers.kinds import KINDS, kind_of_model
+
+    if source.sentences:
+        return KINDS["vector"]
+    return kind_of_model(type(source.model).__name__, source.model.config)
+
+
+def _random(source: _Source) -> list[dict[str, Any]]:
     import torch
 
     from sparing.advise.model import random_inputs
 
-    most = subject.limit or LONGEST
-    made = [random_inputs(subject, 1, min(length, most)) for length in RANDOM_LENGTHS]
+    most = source.longest or LONGEST
+    made = [random_inputs(source.subject, 1, min(length, most)) for length in RANDOM_LENGTHS]
     for inputs in made:
         inputs["token_type_ids"] = torch.zeros_like(inputs["input_ids"])
-    return [{name: inputs[name] for name in names} for inputs in made]
+    return [{name: inputs[name] for name in source.names} for inputs in made]
 
 
 def _images(subject: Subject) -> list[dict[str, Any]]:
@@ -204,15 +255,14 @@ def _export(
     source: _Source, engine: str, precision: str, folder: Path, show: Callable[[float, str], None]
 ) -> dict[str, Any]:
     from sparing.core.scratch import scratch_inside
-    from sparing.export.dense import dense_segment
     from sparing.export.drift import measure_drift
     from sparing.export.forms import Forms
     from sparing.export.saving import save_beside, writing_folder
+    from sparing.foreign.pretrained import write_pretrained
 
-    subject = source.subject
     with scratch_inside(Path(tempfile.gettempdir()), "sparing-export") as scratch:
         forms = Forms(
-            [dense_segment(source.model).eval()],
+            [source.segment],
             _example(source),
             scratch,
             longest=source.longest,
@@ -223,11 +273,14 @@ def _export(
         chain = forms[form]
         show(0.7, f"comparing answers on {source.words}")
         dense = forms[forms.find("eager", "float32")]
-        drift = measure_drift(dense, chain, source.compared, _answers(subject))
+        drift = measure_drift(dense, chain, source.compared, _answers(source))
         with writing_folder(folder) as part:
             paths = forms.write(form, part)
             size = sum(file.stat().st_size for file in part.iterdir())
             save_beside(source.name, part)
+            write_pretrained(source.model.config, part)
+            if source.sentences:
+                source.sentences.copy(part)
             _write_card(source, form, chain.rest or "float32", drift, part)
     show(1.0, f"saved in {folder}")
     rest = chain.rest if precision == "int8" else None
@@ -264,11 +317,13 @@ def _example(source: _Source) -> dict[str, Any]:
     return {name: inputs[name] for name in source.names}
 
 
-def _answers(subject: Subject) -> Answers:
-    from sparing.advise.engines import answers_of
+def _answers(source: _Source) -> Answers:
+    from sparing.export.drift import Answers
 
-    kind = answers_of(subject)
-    return kind if kind in ("class", "labels") else "none"
+    if source.subject.kind.endswith("ForImageClassification"):
+        return "class"
+    kind = _kind(source)
+    return next((name for name in get_args(Answers) if kind and name == kind.name), "none")
 
 
 def _write_card(
@@ -284,6 +339,8 @@ def _write_card(
         precision=form.precision,
         floats=floats,
         inputs=source.names,
+        outputs=source.outputs,
+        prompt=source.sentences.prompt if source.sentences else "",
         fast_tokenizer=(folder / "tokenizer.json").is_file(),
         longest=source.longest,
         labels=source.model.config.id2label if named else {},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 from sparing.export.drift import Drift
@@ -10,7 +11,7 @@ from sparing.export.openvino import HINTS, FloatPrecision
 TOKENS = """import numpy, tokenizers
 tokenizer = tokenizers.Tokenizer.from_file("tokenizer.json")
 tokenizer.no_padding()
-text = tokenizer.encode("{example}")
+text = tokenizer.encode({example})
 rows = dict(input_ids=text.ids, attention_mask=text.attention_mask, token_type_ids=text.type_ids)
 inputs = {{name: numpy.array([rows[name]]) for name in {names}}}"""
 ARRAYS = """import numpy
@@ -18,11 +19,17 @@ inputs = {{name: numpy.array(...) for name in {names}}}  # a batch of your input
 ENGINES = {
     "onnxruntime": """import onnxruntime
 model = onnxruntime.InferenceSession("segment-0.onnx")
-logits = model.run(["logits"], inputs)[0]""",
+outputs = dict(zip([made.name for made in model.get_outputs()], model.run(None, inputs)))""",
     "openvino": """import openvino
 settings = {{"INFERENCE_PRECISION_HINT": "{hint}"}}
-model = openvino.Core().compile_model("segment-0.xml", "CPU", settings)
-logits = model(inputs)["logits"]""",
+outputs = openvino.Core().compile_model("segment-0.xml", "CPU", settings)(inputs)""",
+}
+RESULTS = {
+    "logits": "logits",
+    "start_logits": "start",
+    "end_logits": "end",
+    "sentence_embedding": "vector",
+    "last_hidden_state": "hidden_states",
 }
 
 
@@ -33,6 +40,8 @@ def export_card(
     precision: str,
     floats: FloatPrecision,
     inputs: Sequence[str],
+    outputs: Sequence[str],
+    prompt: str,
     fast_tokenizer: bool,
     longest: int | None,
     labels: Mapping[int, str],
@@ -41,23 +50,29 @@ def export_card(
 ) -> str:
     """The model, its drift, and the lines that open it with its engine alone, as Markdown.
 
-    ``floats`` is the precision of everything that is not in INT8. ``compared`` are the inputs of
+    ``floats`` is the precision of everything that is not in INT8. ``outputs`` are the names of
+    those that hold the answer. ``prompt`` goes before every text. ``compared`` are the inputs of
     the drift in words.
     """
     rest = f", everything else in {floats}" if (engine, precision) == ("openvino", "int8") else ""
     reading = TOKENS if fast_tokenizer else ARRAYS
+    example = json.dumps(f"{prompt}a text")
+    if "end_logits" in outputs:
+        example = '"a question", "a passage"'
+    code = [
+        reading.format(names=list(inputs), example=example),
+        ENGINES[engine].format(hint=HINTS[floats]),
+        *(f'{RESULTS[output]} = outputs["{output}"]' for output in outputs),
+    ]
     lines = [
         f"# {name} for {engine}, {precision}",
         f"Products with weights are in {precision}{rest}. Against the dense model in PyTorch, on "
         f"{compared}: {drift}.",
         *([f"It reads at most {longest:,} tokens."] if longest and "input_ids" in inputs else []),
-        *([f"Outputs: {_listed(labels)}."] if labels else []),
+        *([f"Labels: {_listed(labels)}."] if labels else []),
+        *([f"Every text begins with the prompt {prompt!r}."] if prompt else []),
         "In this folder, without sparing and without PyTorch:",
-        "```python\n"
-        + reading.format(names=list(inputs), example="a text")
-        + "\n"
-        + ENGINES[engine].format(hint=HINTS[floats])
-        + "\n```",
+        "\n".join(["```python", *code, "```"]),
     ]
     return "\n\n".join(lines) + "\n"
 

@@ -3,44 +3,57 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from sparing.answers.kinds import LOGITS
 from sparing.core.errors import Unsupported
 from sparing.export.engine import Chain
+from sparing.export.outputs import outputs_of
+from sparing.foreign.sentences import vector_of
 
 
 class TextEncoder(nn.Module):
-    """A transformers text encoder that takes and gives tensors: its logits, or hidden states."""
+    """A transformers text encoder that takes and gives tensors: its outputs by name.
 
-    def __init__(self, model: nn.Module) -> None:
+    ``outputs`` are their names. The modules ``later`` make one vector for a text of the hidden
+    states, as those of a sentence-transformers model do.
+    """
+
+    def __init__(
+        self, model: nn.Module, outputs: Sequence[str] = LOGITS, later: Sequence[nn.Module] = ()
+    ) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.outputs = model, tuple(outputs)
+        self.later = nn.ModuleList(later)
 
     def forward(
         self,
         input_ids: Int[Tensor, "batch tokens"],
         attention_mask: Int[Tensor, "batch tokens"],
         token_type_ids: Int[Tensor, "batch tokens"] | None = None,
-    ) -> Float[Tensor, "*batch_and_answer"]:
-        """The first output, such as the logits."""
+    ) -> Tensor | tuple[Tensor, ...]:
+        """The first output, such as the logits; the ends of a span; or a vector."""
         further = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        answer: Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask, **further)[
-            0
-        ]
+        made = self.model(input_ids=input_ids, attention_mask=attention_mask, **further)
+        if len(self.later):
+            return vector_of(self.later, made[0], attention_mask)
+        if len(self.outputs) > 1:
+            return tuple(made[name] for name in self.outputs)
+        answer: Tensor = made[0]
         return answer
 
 
 class ImageEncoder(nn.Module):
     """A transformers image encoder that takes and gives tensors: its logits, or hidden states."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, outputs: Sequence[str] = LOGITS) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.outputs = model, tuple(outputs)
 
     def forward(
         self, pixel_values: Float[Tensor, "batch channels height width"]
@@ -50,16 +63,17 @@ class ImageEncoder(nn.Module):
         return answer
 
 
-def dense_segment(model: nn.Module) -> nn.Module:
+def dense_segment(model: nn.Module, later: Sequence[nn.Module] = ()) -> nn.Module:
     """A transformers encoder as the one segment of a dense chain.
 
+    ``later`` are the modules that make a vector of its hidden states: see ``foreign.sentences``.
     Raises ``Unsupported`` for models that take neither ``input_ids`` nor ``pixel_values``.
     """
     name = getattr(model, "main_input_name", "")
     if name == "input_ids":
-        return TextEncoder(model).train(model.training)
+        return TextEncoder(model, outputs_of(model, later), later).train(model.training)
     if name == "pixel_values":
-        return ImageEncoder(model).train(model.training)
+        return ImageEncoder(model, outputs_of(model)).train(model.training)
     raise Unsupported(
         f"{type(model).__name__} takes {name or 'other inputs'}, so it has no dense chain"
     )

@@ -138,6 +138,11 @@ class Chain:
         return tuple(self._segments[0].takes)
 
     @property
+    def answer(self) -> tuple[str, ...]:
+        """The names of the outputs that hold its answer; several are joined along the last axis."""
+        return self._segments[-1].answer
+
+    @property
     def threshold(self) -> float:
         """An input leaves when its confidence is above this."""
         return self._threshold
@@ -152,6 +157,7 @@ class Chain:
     def __call__(self, inputs: Mapping[str, Any]) -> tuple[Any, Any]:
         """The logits (batch, classes), and each input's segment number (from 0) of exit.
 
+        A chain with another ``answer`` gives that instead, such as vectors (batch, dimensions).
         Takes tensors or NumPy arrays and returns the same kind: arrays where all inputs are arrays.
         Whole numbers of any width and booleans are cast. Raises ``UsageError``, naming the input,
         for all that the model cannot read: see ``export.inputs.checked``.

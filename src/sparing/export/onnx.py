@@ -44,7 +44,8 @@ def export_onnx(
     ``example_inputs`` go to the segment's ``forward`` by name: token numbers, masks and hidden
     states (batch, tokens, ...) with free tokens, images (batch, channels, height, width) with a
     fixed size. The segment returns (hidden, logits), or logits alone at the end of a chain, or
-    (hidden, logits, confidence), on the CPU in float32. Products with a weight carry the name of
+    (hidden, logits, confidence), on the CPU in float32. A segment with names in ``outputs`` returns
+    these, as a whole model does. Products with a weight carry the name of
     their layer, so ``export.int8`` can exclude layers by name.
 
     The file must agree with the segment at the example and at two other batches and lengths, pads
@@ -168,7 +169,8 @@ def _traced(segment: nn.Module, example: dict[str, Tensor]) -> Any:
     }
     with torch.no_grad():
         given = segment(**example)
-    names = ["logits"] if isinstance(given, Tensor) else OUTPUTS[: len(given)]
+    names = list(getattr(segment, "outputs", ()))
+    names = names or (["logits"] if isinstance(given, Tensor) else OUTPUTS[: len(given)])
     try:
         with _quiet(), torch.no_grad():
             program = torch.onnx.export(

@@ -12,13 +12,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sparing.answers.kinds import LOGITS
 from sparing.core.errors import UsageError
 from sparing.export.inputs import Sizes, explained
 from sparing.export.onnx import open_session
 from sparing.export.openvino import FloatPrecision, open_compiled, reason_of
+from sparing.export.outputs import answer_of, joined_answer
 
 Result = tuple[Any, NDArray[Any], NDArray[Any] | None]
-"""Hidden states, logits, and a learned confidence."""
+"""Hidden states, the answer (logits, or those of ``export.outputs``), and a learned confidence."""
 
 
 class ModuleSegment:
@@ -37,6 +39,7 @@ class ModuleSegment:
             parameter.name for parameter in parameters if parameter.default is parameter.empty
         ]
         self.gives_hidden = True  # seen only when it runs
+        self.answer: tuple[str, ...] = tuple(getattr(written, "outputs", LOGITS))
         self.sizes: Sizes = {}
         self.device = next((held.device for held in module.parameters()), torch.device("cpu"))
         kinds = (held.dtype for held in module.parameters() if held.is_floating_point())
@@ -57,6 +60,8 @@ class ModuleSegment:
             result = self.module(**given)
         except (IndexError, ValueError, RuntimeError) as error:
             raise explained(error, given) from error
+        if len(self.answer) > 1:
+            result = torch.stack(result, -1)
         hidden, logits, *sure = (None, result) if isinstance(result, Tensor) else result
         # in float32, as numpy has no bfloat16, and a threshold means the same in every precision
         return hidden, logits.float().cpu().numpy(), sure[0].float().cpu().numpy() if sure else None
@@ -88,6 +93,7 @@ class OnnxSegment(_FileSegment):
         }
         self.needs = self.takes
         self.outputs = [made.name for made in self.session.get_outputs()]
+        self.answer = answer_of(self.outputs, path)
         self.gives_hidden = "next_hidden" in self.outputs
 
     def run(self, values: dict[str, Any]) -> Result:
@@ -98,7 +104,8 @@ class OnnxSegment(_FileSegment):
         except Exception as error:  # onnxruntime's own errors share no public base class
             raise explained(error, given) from error
         outputs = dict(zip(self.outputs, made, strict=True))
-        return outputs.get("next_hidden"), outputs["logits"], outputs.get("confidence")
+        answer = joined_answer(outputs, self.answer)
+        return outputs.get("next_hidden"), answer, outputs.get("confidence")
 
 
 class OpenVinoSegment(_FileSegment):
@@ -121,8 +128,7 @@ class OpenVinoSegment(_FileSegment):
         }
         self.needs = self.takes
         outputs = [made.get_any_name() for made in self.model.outputs]
-        if "logits" not in outputs:
-            raise UsageError(f"{path} gives no output 'logits', but {', '.join(outputs)}")
+        self.answer = answer_of(outputs, path)
         self.positions = {name: number for number, name in enumerate(outputs)}
         self.gives_hidden = "next_hidden" in self.positions
         self._requests = threading.local()
@@ -149,7 +155,8 @@ class OpenVinoSegment(_FileSegment):
         }
         confidence = made.get("confidence")
         copied = None if confidence is None else confidence.copy()
-        return made.get("next_hidden"), made["logits"].copy(), copied
+        answer = joined_answer({name: made[name].copy() for name in self.answer}, self.answer)
+        return made.get("next_hidden"), answer, copied
 
     def _require_limits(self, given: dict[str, NDArray[Any]]) -> None:
         """Raise ``UsageError`` for numbers outside of tables, which OpenVINO does not refuse."""

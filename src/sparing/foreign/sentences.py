@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,17 @@ class Sentences:
             opened.append(getattr(classes, kind).load(str(folder)).eval())
         return opened
 
+    def copy(self, folder: Path) -> None:
+        """Copy the descriptions and the later modules into another folder."""
+        for name in (FILE, SIZES, SETTINGS):
+            if (self.folder / name).is_file():
+                shutil.copyfile(self.folder / name, folder / name)
+        for _, path in self.later:
+            for file in (self.folder / path).glob("*"):
+                if file.suffix in (".json", ".safetensors"):
+                    (folder / path).mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(file, folder / path / file.name)
+
 
 def vectors(
     later: Sequence[Any],
@@ -54,11 +66,22 @@ def vectors(
 
     Raises ``Unsupported`` where they make none: no pooling is among them.
     """
-    features: dict[str, Any] = {"token_embeddings": tokens.float(), "attention_mask": mask}
+    return vector_of([module.float() for module in later], tokens.float(), mask)
+
+
+def vector_of(
+    later: Iterable[Any],
+    tokens: Float[Tensor, "batch tokens width"],
+    mask: Int[Tensor, "batch tokens"],
+) -> Float[Tensor, "batch dimensions"]:
+    """The same in the precision of the modules and the outputs."""
+    features: dict[str, Any] = {"token_embeddings": tokens, "attention_mask": mask}
+    kinds = []
     for module in later:
-        features = module.float()(features)
+        features = module(features)
+        kinds.append(type(module).__name__)
     if VECTOR not in features:
-        raise Unsupported(f"{[type(module).__name__ for module in later]} make no {VECTOR}")
+        raise Unsupported(f"{kinds} make no {VECTOR}")
     vector: Tensor = features[VECTOR]
     return vector
 
