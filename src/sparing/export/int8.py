@@ -25,6 +25,7 @@ from sparing.core.scratch import scratch_inside
 from sparing.core.writing import replacing
 from sparing.export._extra import require
 from sparing.export.engine import Chain
+from sparing.export.tables import narrow_tables
 
 Scales = Literal["tensor", "channel", "blocks"]
 Outcome = TypeVar("Outcome")
@@ -130,8 +131,9 @@ def quantise(
 ) -> list[Path]:
     """Write exported segments in INT8, under the same names in another folder.
 
-    Products with a weight become 8-bit in weights and activations; their outputs stay float32.
-    Everything else (norms, softmax, embeddings) does not change. Raises ``UsageError`` for a
+    Products with a weight become 8-bit in weights and activations; their outputs stay float32. So
+    do the rows of large embedding tables, each with a scale of its own: they are most of the file.
+    Everything else (norms, softmax) does not change. Raises ``UsageError`` for a
     pattern that fits no layer, a folder that is the segments' own, or missing files, and
     ``Unsupported`` where there is nothing to quantise.
     """
@@ -255,6 +257,7 @@ def _quantised(source: Path, target: Path, settings: Int8Settings, excluded: lis
     model = _loaded(source)
     # The exporter's shapes contradict those that the quantiser infers.
     model.graph.ClearField("value_info")
+    narrow_tables(model)
     with replacing(target) as temporary:
         if settings.scales == "blocks":
             _quantise_blocks(model, temporary, excluded)
