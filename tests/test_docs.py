@@ -41,7 +41,9 @@ TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```", re.M | re.S)
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)|:link: (\S+)")
 LONGEST, USUAL = 40, 25
 COMPARISON = "tutorials/first-comparison.md"  # trains; its commands are run too
-WHOLE = "tutorials/faster-encoder.md"  # its code opens what its command makes
+WHOLE = "tutorials/faster-encoder.md"
+# Their code opens what their commands make.
+WITH_COMMANDS = (WHOLE, "tutorials/faster-embeddings.md")
 # Their Python needs the classifier of the tutorial, each page that of the pages before it too.
 CONTINUED = ("how-to/slim.md", "how-to/agree.md")
 BLOCK = re.compile(r"^```(?:python|sh)\n.*?^```", re.M | re.S)
@@ -76,7 +78,7 @@ def lengths(text):
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(name, marks=pytest.mark.slow) if name in (COMPARISON, WHOLE) else name
+        pytest.param(name, marks=pytest.mark.slow) if name in (COMPARISON, *WITH_COMMANDS) else name
         for name in PAGES
         if name not in CONTINUED
     ],
@@ -87,7 +89,7 @@ def test_examples_run(page, tmp_path, monkeypatch):
     for block in BLOCK.findall(PAGES[page].read_text()):
         for code in PYTHON.findall(block):
             exec(compile(code, page, "exec"), names)
-        for words in commands(block) if page == WHOLE else ():
+        for words in commands(block) if page in WITH_COMMANDS else ():
             subprocess.run([sys.executable, "-m", *words], check=True)
 
 
