@@ -124,9 +124,9 @@ def _task_cells(options: Options, work: Work) -> list[Cell]:
         for seed in options.seeds if main else (first,):
             cell = timing_cell(work, group, members, seed, timing, steps=options.ablated(work))
             cells.append(replace(cell, weight=weight))
-    rivals = [arm.name for arm in arms if arm.group == "rivals"]
-    weight = timed_seconds(work, timing.examples, 7, len(rivals))
-    cells.append(replace(throughput_cell(work, rivals, first, timing), weight=weight))
+    baselines = [arm.name for arm in arms if arm.group == "rivals"]
+    weight = timed_seconds(work, timing.examples, 7, len(baselines))
+    cells.append(replace(throughput_cell(work, baselines, first, timing), weight=weight))
     shown = [*_ablation_cells(options, work, names, timing)] if options.ablated(work) else []
     if ADAPTIVE in names:
         shown.append(patterns_cell(work, first))

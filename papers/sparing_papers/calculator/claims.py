@@ -106,10 +106,10 @@ def _over_the_best(table: RecordTable, confidence: float) -> Estimate | None:
     """
     ours = by_seed(table, "bounded_score", FNN2)
     arms = dict.fromkeys([*PUBLISHED, *map(str, table.values_of("exact", "arm"))])
-    rivals = (arm for arm in arms if not arm.startswith("FNN"))
+    baselines = (arm for arm in arms if not arm.startswith("FNN"))
     scores = [
         by_seed(table, "bounded_score", arm)
-        for arm in rivals
+        for arm in baselines
         if arm not in (*ACCUMULATORS, BASELINE)
     ]
     return _beside_all([(ours, score) for score in scores if None not in score], confidence)

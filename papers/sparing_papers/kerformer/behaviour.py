@@ -13,7 +13,7 @@ from sparing_papers.long_range.arms import KERFORMER
 
 NEAR, FAR = 4, 8  # distances below the one are near, from the other on far
 # What is trained on words: from nothing, and a pretrained encoder with its attention swapped.
-ASKED: Mapping[str, Mapping[str, Label]] = {ARENA: {}, PRETRAINED: PLAIN}
+LABELS_OF: Mapping[str, Mapping[str, Label]] = {ARENA: {}, PRETRAINED: PLAIN}
 BySeed = dict[int, float]
 
 
@@ -42,7 +42,7 @@ def _near_and_far(records: RecordTable, arm: str) -> tuple[dict[str, BySeed], di
     """A variant's mean weights at small and large distances, by task that decides and seed."""
     near: dict[str, BySeed] = {}
     far: dict[str, BySeed] = {}
-    for question, labels in ASKED.items():
+    for question, labels in LABELS_OF.items():
         for task in deciding(records, question):
             at = {**labels, "question": question, "task": task, "arm": arm}
             key = f"{question}/{task}"

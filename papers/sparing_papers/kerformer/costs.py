@@ -13,22 +13,22 @@ from sparing_papers.kerformer.cores import RANGE
 from sparing_papers.long_range.arms import BY_CONTENT, DENSE, KERFORMER, arm_of
 
 LINEAR = ("kernel", "low-rank")  # families of linear cost in the length
-RIVALS = ("efficient", "linear", "performer")
+BASELINES = ("efficient", "linear", "performer")
 MILLION, LONG = 1_000_000, 65_536
 
 
 def lengths_won(records: RecordTable, confidence: float) -> Estimate | None:
-    """The share of lengths below a million at which kerformer takes less time than each rival.
+    """The share of lengths below a million at which kerformer takes less time than each baseline.
 
-    From those at which it clearly does to those at which no rival is clearly the faster; lengths
+    From those at which it clearly does to those at which no baseline is clearly the faster; lengths
     at which one of them was not timed are not counted.
     """
-    ratios = _of_rivals(records)
+    ratios = _of_baselines(records)
     by_length = [[r for r in ratios if _tokens(r) == n] for n in {_tokens(r) for r in ratios}]
     worst = [
         _least(of_length, confidence)
         for of_length in by_length
-        if len(of_length) == len(RIVALS) and _tokens(of_length[0]) < MILLION
+        if len(of_length) == len(BASELINES) and _tokens(of_length[0]) < MILLION
     ]
     known = [estimate for estimate in worst if estimate is not None]
     if not known:
@@ -49,46 +49,46 @@ def range_effect(records: RecordTable, confidence: float) -> Estimate | None:
 
 
 def time_at_ranges(records: RecordTable, confidence: float) -> Estimate | None:
-    """The least of the rivals' times over kerformer's, at the length of Table 2.
+    """The least of the baselines' times over kerformer's, at the length of Table 2.
 
     There values are those up to 2: what their range does is measured on each variant alone.
     """
     lengths = records.values_of("range_ms", "tokens")
-    ratios = [record for record in _of_rivals(records) if record.labels["tokens"] in lengths]
-    return _least(ratios, confidence) if len(ratios) == len(RIVALS) else None
+    ratios = [record for record in _of_baselines(records) if record.labels["tokens"] in lengths]
+    return _least(ratios, confidence) if len(ratios) == len(BASELINES) else None
 
 
 def memory_at_ranges(records: RecordTable, confidence: float) -> Estimate | None:
-    """The least of the rivals' peaks over kerformer's, at the length of Table 3, values up to 2."""
+    """The least of the baselines' peaks over kerformer's, at the length of Table 3, up to 2."""
     lengths = records.values_of("range_ms", "tokens")
     peaks = {
         str(record.labels["arm"]): float(record.value or 0.0)
         for record in records.all("peak_bytes", question="cores", spread=RANGE)
         if record.labels["tokens"] in lengths
     }
-    if BY_CONTENT not in peaks or not {*RIVALS} <= peaks.keys():
+    if BY_CONTENT not in peaks or not {*BASELINES} <= peaks.keys():
         return None
-    return _sure(min(peaks[arm] for arm in RIVALS) / peaks[BY_CONTENT])
+    return _sure(min(peaks[arm] for arm in BASELINES) / peaks[BY_CONTENT])
 
 
 def speed_over(kind: str, over: str = "", least_tokens: int = 0) -> Measure:
-    """The least speed of kerformer over a rival's; without one, over all other linear variants'."""
+    """The least speed of kerformer over a baseline's, by default over all linear variants'."""
 
     def measure(records: RecordTable, confidence: float) -> Estimate | None:
-        rivals = [
+        baselines = [
             record
             for record in records.all("speed_up", kind=kind, over=KERFORMER)
-            if (record.labels["arm"] == over if over else _is_linear_rival(record))
+            if (record.labels["arm"] == over if over else _is_linear_baseline(record))
             and _tokens(record) >= least_tokens
         ]
-        return _least([_inverse(record) for record in rivals], confidence)
+        return _least([_inverse(record) for record in baselines], confidence)
 
     return measure
 
 
-def _of_rivals(records: RecordTable) -> list[Record]:
+def _of_baselines(records: RecordTable) -> list[Record]:
     ratios = records.all("latency_ratio", over=BY_CONTENT)
-    return [record for record in ratios if record.labels["arm"] in RIVALS]
+    return [record for record in ratios if record.labels["arm"] in BASELINES]
 
 
 def _tokens(record: Record) -> int:
@@ -100,7 +100,7 @@ def is_linear(record: Record) -> bool:
     return family_of(arm_of(str(record.labels["arm"])).mechanism) in LINEAR
 
 
-def _is_linear_rival(record: Record) -> bool:
+def _is_linear_baseline(record: Record) -> bool:
     return record.labels["arm"] not in (KERFORMER, BY_CONTENT) and is_linear(record)
 
 
@@ -133,11 +133,11 @@ def speed_up(records: RecordTable, arm: str, confidence: float) -> Estimate | No
     return None if longest is None else _ratio(longest, confidence)
 
 
-def peak_share(records: RecordTable, arm: str, rival: str) -> Estimate | None:
-    """The peak memory of a training step over a rival's."""
+def peak_share(records: RecordTable, arm: str, baseline: str) -> Estimate | None:
+    """The peak memory of a training step over a baseline's."""
     ours, theirs = (
         records.value("peak_bytes", question="speed", kind="training", arm=name)
-        for name in (arm, rival)
+        for name in (arm, baseline)
     )
     return _sure(ours / theirs) if ours and theirs else None
 

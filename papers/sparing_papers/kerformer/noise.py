@@ -12,7 +12,7 @@ from sparing.core.record import Label
 from sparing.experiment.claims import Estimate
 from sparing.experiment.records import RecordTable
 from sparing.measure.pooling import Part, parts_of
-from sparing_papers.kerformer.behaviour import ASKED, BySeed
+from sparing_papers.kerformer.behaviour import LABELS_OF, BySeed
 from sparing_papers.kerformer.scores import deciding, gap_of, scores_of, step_of
 from sparing_papers.long_range.analysis import by_seed, learned
 from sparing_papers.long_range.answers import ANSWERS, NOISY_ANSWERS, right_by_seed
@@ -37,7 +37,7 @@ def noise(records: RecordTable, confidence: float) -> Estimate | None:
     def by_task(arm: str) -> dict[str, BySeed]:
         return {
             f"{question}/{task}": shares_kept
-            for question in ASKED
+            for question in LABELS_OF
             for task, shares_kept in _shares_kept(records, question, arm, share).items()
         }
 
@@ -50,7 +50,7 @@ def noise(records: RecordTable, confidence: float) -> Estimate | None:
 
 def _shares_kept(records: RecordTable, question: str, arm: str, share: float) -> dict[str, BySeed]:
     """By task and seed: the share of what a variant is above chance that noise leaves."""
-    labels, chances = ASKED[question], deciding(records, question)
+    labels, chances = LABELS_OF[question], deciding(records, question)
     clean = scores_of(records, question, arm, labels=labels)
     noisy = scores_of(records, question, arm, "noisy_score", {**labels, "noise": share})
     step = step_of(records, question)
@@ -68,7 +68,7 @@ def _shares_kept(records: RecordTable, question: str, arm: str, share: float) ->
 def _step(records: RecordTable, both: Set[str]) -> float:
     """What one answer more or less changes of what is kept, on the tasks that both learned."""
     steps = [0.0]
-    for question, labels in ASKED.items():
+    for question, labels in LABELS_OF.items():
         step, chances = step_of(records, question), deciding(records, question)
         for arm in ARMS:
             for task, scores in scores_of(records, question, arm, labels=labels).items():
@@ -85,7 +85,7 @@ def _of_examples(records: RecordTable, key: str, share: float) -> Part | None:
     """
     question, _, task = key.partition("/")
     chance = deciding(records, question)[task]
-    labels: dict[str, Label] = {**ASKED[question], "question": question, "task": task}
+    labels: dict[str, Label] = {**LABELS_OF[question], "question": question, "task": task}
     ours, theirs = (_errors(records, {**labels, "arm": arm}, share, chance) for arm in ARMS)
     gaps = [ours[n] - theirs[n] for n in ours if n in theirs and len(ours[n]) == len(theirs[n])]
     return parts_of(np.stack(gaps))[1] if len(gaps) > 1 else None

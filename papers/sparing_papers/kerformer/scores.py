@@ -32,11 +32,11 @@ PLAIN: Mapping[str, Label] = {"stage": "plain"}  # encoders trained with labels 
 IMDB: Mapping[str, Label] = {"question": PRETRAINED, "task": "imdb"}
 Scores = Mapping[str, Mapping[int, float]]  # by task and seed
 # The efficient mechanisms of Tables 5 and 4 beside Kerformer.
-ARENA_RIVALS = ("local", "reformer", "performer", "longformer", "bigbird", "dct")
-VISION_RIVALS = (DENSE, "efficient", "linear", "cosformer")
+ARENA_BASELINES = ("local", "reformer", "performer", "longformer", "bigbird", "dct")
+VISION_BASELINES = (DENSE, "efficient", "linear", "cosformer")
 CIFAR = "cifar10"
 IMAGES = ("mnist", CIFAR, "flowers")
-DOWNSTREAM_RIVALS = ("performer", "reformer", "linear", "longformer", "rfa", "dct")
+DOWNSTREAM_BASELINES = ("performer", "reformer", "linear", "longformer", "rfa", "dct")
 
 
 def deciding(records: RecordTable, question: str) -> dict[str, float]:
@@ -180,11 +180,11 @@ def above(
 
 def above_the_best(
     question: str,
-    rivals: Collection[str],
+    baselines: Collection[str],
     only: Collection[str] | None = None,
     labels: Mapping[str, Label] = MappingProxyType({}),
 ) -> Measure:
-    """What Kerformer is above the rival that it is least above; on ``only`` some tasks.
+    """What Kerformer is above the baseline that it is least above; on ``only`` some tasks.
 
     The mean is over those of them that decide.
     """
@@ -192,10 +192,12 @@ def above_the_best(
     def measure(records: RecordTable, confidence: float) -> Estimate | None:
         ours, *theirs = (
             scores_of(records, question, arm, labels=labels, only=only)
-            for arm in (KERFORMER, *rivals)
+            for arm in (KERFORMER, *baselines)
         )
-        parts = {arm: _example_parts(records, question, KERFORMER, arm, **labels) for arm in rivals}
-        arms = dict(zip(rivals, theirs, strict=True))
+        parts = {
+            arm: _example_parts(records, question, KERFORMER, arm, **labels) for arm in baselines
+        }
+        arms = dict(zip(baselines, theirs, strict=True))
         return over_all(ours, arms, step_of(records, question), parts, confidence)
 
     return measure
@@ -203,7 +205,7 @@ def above_the_best(
 
 def over_all(
     ours: Scores,
-    rivals: Mapping[str, Scores],
+    baselines: Mapping[str, Scores],
     step: float = 0.0,
     parts: Mapping[str, Mapping[str, Part]] | None = None,
     confidence: float = 0.95,
@@ -211,17 +213,18 @@ def over_all(
     """What a variant is above the one that it is least above: falls only if it does beside all.
 
     The claim is about the mean over tasks. Where one of them was not measured on all of its tasks,
-    the others can refute the claim but not support it. ``parts`` are those of ``gap_of`` by rival.
+    the others can refute the claim but not support it. ``parts`` are those of ``gap_of`` by
+    baseline.
     """
     tasks = [task for task, scores in ours.items() if scores]
     whole = {
         arm: theirs if all(theirs.get(task) for task in tasks) else {}
-        for arm, theirs in rivals.items()
+        for arm, theirs in baselines.items()
     }
 
     def beside(level: float) -> list[Estimate | None]:
-        of_rival = parts or {}
-        return [gap_of(ours, whole[arm], step, level, of_rival.get(arm)) for arm in whole]
+        of_baseline = parts or {}
+        return [gap_of(ours, whole[arm], step, level, of_baseline.get(arm)) for arm in whole]
 
     gaps = beside(confidence)
     worst = least(gaps, beside(at_once(confidence, len(gaps) - gaps.count(None))))
@@ -279,7 +282,7 @@ def _best_validation(records: RecordTable) -> dict[str, float]:
 
 
 def first_quarter(records: RecordTable, confidence: float) -> Estimate | None:
-    """On CIFAR-10, Kerformer's validation score after a quarter of the epochs less a rival's.
+    """On CIFAR-10, Kerformer's validation score after a quarter of the epochs less a baseline's.
 
     The least over the four that are published beside it.
     """
@@ -292,5 +295,5 @@ def first_quarter(records: RecordTable, confidence: float) -> Estimate | None:
         return {CIFAR: scores} if CIFAR in deciding(records, VISION) else {}
 
     step = step_of(records, VISION, "validation_score")
-    rivals = {arm: early(arm) for arm in VISION_RIVALS}
-    return over_all(early(KERFORMER), rivals, step, confidence=confidence)
+    baselines = {arm: early(arm) for arm in VISION_BASELINES}
+    return over_all(early(KERFORMER), baselines, step, confidence=confidence)

@@ -17,7 +17,7 @@ from sparing_papers.long_range.arms import DENSE, UNIFORM
 FEWEST_LENGTHS = 2
 PLACE = ("source", "tokens", "slots", "beyond")
 WITHIN, BEYOND = "trained", "all"
-RIVALS = (RANDOM, MEANS)
+BASELINES = (RANDOM, MEANS)
 HEAD = ("seed", "layer", "head")
 RANKS = ("effective_rank", "rank_90")
 Key = tuple[Label, ...]
@@ -127,11 +127,11 @@ def _errors(records: Sequence[Record]) -> Iterable[Record]:
     yield from _means(records, "bound", (*PLACE, "theorem"))
     for key, group in _grouped(records, "output_error", PLACE).items():
         ours = _by_head(group, LEARNED)
-        for rival in RIVALS:
-            theirs = _by_head(group, rival)
+        for baseline in BASELINES:
+            theirs = _by_head(group, baseline)
             gaps = {head: ours[head] - theirs[head] for head in ours if head in theirs}
             if gaps:
-                labels = {**_labels(PLACE, key), "less": rival}
+                labels = {**_labels(PLACE, key), "less": baseline}
                 yield _of_models("learned_gain", gaps, labels, "share", least_sure(group))
 
 

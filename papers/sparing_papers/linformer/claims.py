@@ -219,8 +219,8 @@ def _of_matrices(records: RecordTable) -> Iterator[Claim]:
         slots, tokens = _nearest(records, source)
         here: Labels = {"source": source, "slots": slots, "tokens": tokens}
         sizes = f"{slots} slots, {tokens} tokens"
-        for rival, name in ((RANDOM, "random ones"), (MEANS, "means of as many stretches")):
-            gain = records.find("learned_gain", **here, less=rival)
+        for baseline, name in ((RANDOM, "random ones"), (MEANS, "means of as many stretches")):
+            gain = records.find("learned_gain", **here, less=baseline)
             text = f"{source}: error of learned projections less that of {name}, {sizes}"
             yield _of_models(text, gain, 0.0, unit="share", at_most=True)
         linked = records.find("rank_correlation", **here, method=LEARNED)

@@ -19,7 +19,7 @@ from sparing.tasks.shared.words import CLASS, FIRST_BYTE, spaced
 from sparing.train import evaluate
 from sparing_papers.linformer.options import SHIFT, Options
 from sparing_papers.long_range.answers import answers_record
-from sparing_papers.long_range.measurements import Asked
+from sparing_papers.long_range.measurements import Measured
 from sparing_papers.long_range.work import evenly
 
 if TYPE_CHECKING:
@@ -108,11 +108,11 @@ def swapped_name(task: str) -> str:
 
 def by_domain(
     options: Options, data: Path | None, *, swapped: bool = False
-) -> Callable[[PreTrainedModel, Asked, Labels], list[Record]]:
+) -> Callable[[PreTrainedModel, Measured, Labels], list[Record]]:
     """A measurement of variants trained on reviews: the score at home, elsewhere, and the drop."""
     tasks: dict[str, Task] = {}
 
-    def measure(model: PreTrainedModel, work: Asked, labels: Labels) -> list[Record]:
+    def measure(model: PreTrainedModel, work: Measured, labels: Labels) -> list[Record]:
         if not tasks:
             tasks.update(domains_of(work.task, options, data)[0])
         home = evaluate(model, work.task, batch_size=32)

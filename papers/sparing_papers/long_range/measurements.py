@@ -32,7 +32,7 @@ Seen = list[tuple[Mechanism, dict[str, Tensor], Mask]]
 
 
 @runtime_checkable
-class Asked(Protocol):
+class Measured(Protocol):
     """What a measurement needs to know of the task that a model was trained on."""
 
     @property
@@ -50,7 +50,7 @@ class Noise:
     def __init__(self, shares: Sequence[float]) -> None:
         self.shares = shares
 
-    def __call__(self, model: PreTrainedModel, work: Asked, labels: Labels) -> list[Record]:
+    def __call__(self, model: PreTrainedModel, work: Measured, labels: Labels) -> list[Record]:
         """``noisy_score`` and which were right, by share; the same noise for every variant and
         seed.
 
@@ -103,7 +103,7 @@ class Neighbours:
     def __init__(self, looked_at: int) -> None:
         self.looked_at = looked_at
 
-    def __call__(self, model: PreTrainedModel, work: Asked, labels: Labels) -> list[Record]:
+    def __call__(self, model: PreTrainedModel, work: Measured, labels: Labels) -> list[Record]:
         """``weight_at_distance`` over layers, heads and test inputs at even distances.
 
         None for a mechanism with weights that may be negative: they have no share of a mean.

@@ -34,7 +34,7 @@ from sparing.transfer.swap import swap
 from sparing_papers.long_range.answers import DENSE_MODEL, TEACHER, score_records
 from sparing_papers.long_range.arms import arm_of, is_random, options_of
 from sparing_papers.long_range.longer import EVALUATED_AT_ONCE, length_records
-from sparing_papers.long_range.measurements import Asked
+from sparing_papers.long_range.measurements import Measured
 from sparing_papers.long_range.stages import Stages
 from sparing_papers.long_range.transfer import LayerwiseLoss, layer_errors, teacher_of
 from sparing_papers.long_range.work import TaskOptions, evenly, load
@@ -49,7 +49,7 @@ FILES: dict[str, dict[str, Any]] = {
     "amazon": {"train": "amazon/amazon_cells_labelled.txt.gz", "header": False}
 }
 MAY_BE_CUT = {"mnli": "glue/MNLI"}
-Measurement = Callable[["PreTrainedModel", Asked, Labels], list[Record]]
+Measurement = Callable[["PreTrainedModel", Measured, Labels], list[Record]]
 
 
 def has_only_dev(task: str, data: Path | None) -> bool:

@@ -263,9 +263,9 @@ def test_widths_are_held_against_the_full_model_in_both_bases(done):
         assert r.interval[0] <= r.value <= r.interval[1]
 
 
-def test_throughput_is_of_every_rival_and_every_metric_is_kept(done):
-    rivals = {"full", "adaptive", "skip", "prune", "prune-gradual", "slim"}
-    assert {r.labels["arm"] for r in of_name(done, "throughput")} == rivals
+def test_throughput_is_of_every_baseline_and_every_metric_is_kept(done):
+    baselines = {"full", "adaptive", "skip", "prune", "prune-gradual", "slim"}
+    assert {r.labels["arm"] for r in of_name(done, "throughput")} == baselines
     assert all(r.value > 0 for r in of_name(done, "throughput"))
     main = of_name(done, "score", arm="full", task="digits", main=True)
     assert [r.labels["metric"] for r in main] == ["accuracy"]

@@ -17,11 +17,11 @@ from sparing_papers.kerformer.options import LINEAR_ARMS
 from sparing_papers.long_range import analysis
 from sparing_papers.long_range.answers import answers_record
 
-ARENA = ker_scores.above_the_best("arena", ker_scores.ARENA_RIVALS)
+ARENA = ker_scores.above_the_best("arena", ker_scores.ARENA_BASELINES)
 TRANSFER = ker_scores.above_the_best(
-    "pretrained", ker_scores.DOWNSTREAM_RIVALS, labels=ker_scores.PLAIN
+    "pretrained", ker_scores.DOWNSTREAM_BASELINES, labels=ker_scores.PLAIN
 )
-PICTURES = ker_scores.above_the_best("vision", ker_scores.VISION_RIVALS, ker_scores.IMAGES)
+PICTURES = ker_scores.above_the_best("vision", ker_scores.VISION_BASELINES, ker_scores.IMAGES)
 
 
 def pair(estimate):
@@ -98,13 +98,13 @@ def test_two_arms_are_held_against_each_other_on_the_tasks_that_both_ran():
     # performer's own mean over both is 0.75; linear is not in the table
     value, interval = of(ARENA, records)
     assert value == pytest.approx(0.847 - 0.903, abs=1e-3)
-    assert interval[1] < 0  # one rival is enough to lose to, whatever the others would come to
-    assert of(ker_scores.above_the_best("arena", ker_scores.ARENA_RIVALS, ("a",)), records) == (
+    assert interval[1] < 0  # one baseline is enough to lose to, whatever the others would come to
+    assert of(ker_scores.above_the_best("arena", ker_scores.ARENA_BASELINES, ("a",)), records) == (
         value,
         interval,
     )
     assert (
-        of(ker_scores.above_the_best("arena", ker_scores.ARENA_RIVALS, ("listops",)), records)
+        of(ker_scores.above_the_best("arena", ker_scores.ARENA_BASELINES, ("listops",)), records)
         is None
     )
     plain = [
@@ -119,7 +119,7 @@ def test_two_arms_are_held_against_each_other_on_the_tasks_that_both_ran():
     assert of(TRANSFER, guessing) is None
 
 
-def test_a_rival_on_one_task_says_nothing_of_a_mean_of_two():
+def test_a_baseline_on_one_task_says_nothing_of_a_mean_of_two():
     records = [
         *of_task("a", softmax=[0.8, 0.81, 0.8], uniform=[0.5] * 3, kerformer=[0.8, 0.81, 0.8]),
         *of_task("b", softmax=[0.8, 0.81, 0.8], uniform=[0.5] * 3, kerformer=[0.8, 0.81, 0.8]),
@@ -147,7 +147,7 @@ def test_no_mean_is_told_finer_than_one_answer_of_the_smallest_test_split():
     records = [
         *(
             record
-            for arm in ker_scores.VISION_RIVALS
+            for arm in ker_scores.VISION_BASELINES
             for record in on_images(arm, [0.50, 0.51, 0.52])
         ),
         *on_images("uniform", [0.2, 0.21, 0.22]),
@@ -164,7 +164,7 @@ def test_no_mean_is_told_finer_than_one_answer_of_the_smallest_test_split():
 
 
 def test_the_best_of_all_is_told_only_beside_all():
-    low = {arm: [0.6, 0.61, 0.6] for arm in ker_scores.ARENA_RIVALS}
+    low = {arm: [0.6, 0.61, 0.6] for arm in ker_scores.ARENA_BASELINES}
     dense = {"softmax": [0.8, 0.81, 0.8], "uniform": [0.5] * 3}
     table = next(c for c in claims.CLAIMS if c.text.startswith("Table 5"))
     for missing, decided in (("", True), ("reformer", False)):
@@ -230,23 +230,23 @@ def test_what_reweighting_does_to_neighbours_is_told_against_the_form_without():
 def test_equal_arms_seldom_look_as_if_one_of_them_were_better():
     chance, falls = np.random.default_rng(0), 0
     for _ in range(200):
-        ours, *rivals = ({"t": dict(enumerate(row))} for row in chance.normal(size=(10, 3)))
-        _, interval = pair(ker_scores.over_all(ours, {str(n): r for n, r in enumerate(rivals)}))
+        ours, *baselines = ({"t": dict(enumerate(row))} for row in chance.normal(size=(10, 3)))
+        _, interval = pair(ker_scores.over_all(ours, {str(n): r for n, r in enumerate(baselines)}))
         falls += interval[1] < 0
     assert falls <= 10
 
 
-def ratios(**by_rival):
-    """Times over kerformer's by rival and length: value and interval."""
+def ratios(**by_baseline):
+    """Times over kerformer's by baseline and length: value and interval."""
     return [
         replace(
             scores(x=[value])[0],
             name="latency_ratio",
             value=value,
             interval=(value - reach, value + reach),
-            labels={"over": "kerformer, by content", "arm": rival, "tokens": tokens},
+            labels={"over": "kerformer, by content", "arm": baseline, "tokens": tokens},
         )
-        for rival, by_tokens in by_rival.items()
+        for baseline, by_tokens in by_baseline.items()
         for tokens, (value, reach) in by_tokens.items()
     ]
 
@@ -282,7 +282,7 @@ def test_a_speed_is_that_at_the_longest_length():
     assert pair(costs.speed_up(RecordTable(ups), "linear", 0.95)) is None
 
 
-def test_memory_is_that_of_one_arm_beside_a_rival():
+def test_memory_is_that_of_one_arm_beside_a_baseline():
     records = [peak("softmax", 100.0), peak("dct", 90.0)]
     assert pair(costs.peak_share(RecordTable(records), "dct", "softmax")) == (0.9, (0.9, 0.9))
     assert pair(costs.peak_share(RecordTable(records), "dct", "eager")) is None
@@ -467,7 +467,7 @@ def test_a_million_tokens_are_missed_only_where_they_were_asked_for():
 
 
 def at_range(arm, seconds, megabytes):
-    """A rival's ratio to kerformer at the length of Tables 2 and 3, and a peak there."""
+    """A baseline's ratio to kerformer at the length of Tables 2 and 3, and a peak there."""
     labels = {"question": "cores", "arm": arm, "tokens": 10_000}
     over = {**labels, "over": "kerformer, by content"}
     return [

@@ -119,8 +119,10 @@ class _Source:
     @property
     def outputs(self) -> tuple[str, ...]:
         """The names of the outputs that hold its answer."""
+        from sparing.export.outputs import answer_of
+
         outputs: Any = self.segment.outputs
-        return tuple(outputs)
+        return answer_of(outputs, self.name)
 
 
 def _opened(name: str, texts: str | None, *, calibrated: bool) -> _Source:
@@ -276,7 +278,8 @@ def _export(
         drift = measure_drift(dense, chain, source.compared, _answers(source))
         with writing_folder(folder) as part:
             paths = forms.write(form, part)
-            size = sum(file.stat().st_size for file in part.iterdir())
+            size = sum(file.stat().st_size for file in part.rglob("*") if file.is_file())
+            names = [path.relative_to(part).as_posix() for path in paths]
             save_beside(source.name, part)
             write_pretrained(source.model.config, part)
             if source.sentences:
@@ -284,7 +287,7 @@ def _export(
             _write_card(source, form, chain.rest or "float32", drift, part)
     show(1.0, f"saved in {folder}")
     rest = chain.rest if precision == "int8" else None
-    facts = _facts(source, folder, drift, size, [path.name for path in paths])
+    facts = _facts(source, folder, drift, size, names)
     return {**facts, "engine": engine, "precision": precision, "rest": rest}
 
 

@@ -18,11 +18,12 @@ ARRAYS = """import numpy
 inputs = {{name: numpy.array(...) for name in {names}}}  # a batch of your inputs"""
 ENGINES = {
     "onnxruntime": """import onnxruntime
-model = onnxruntime.InferenceSession("segment-0.onnx")
+model = onnxruntime.InferenceSession("onnx/model.onnx")
 outputs = dict(zip([made.name for made in model.get_outputs()], model.run(None, inputs)))""",
     "openvino": """import openvino
 settings = {{"INFERENCE_PRECISION_HINT": "{hint}"}}
-outputs = openvino.Core().compile_model("segment-0.xml", "CPU", settings)(inputs)""",
+path = "openvino/openvino_model.xml"
+outputs = openvino.Core().compile_model(path, "CPU", settings)(inputs)""",
 }
 RESULTS = {
     "logits": "logits",
@@ -55,15 +56,6 @@ def export_card(
     the drift in words.
     """
     rest = f", everything else in {floats}" if (engine, precision) == ("openvino", "int8") else ""
-    reading = TOKENS if fast_tokenizer else ARRAYS
-    example = json.dumps(f"{prompt}a text")
-    if "end_logits" in outputs:
-        example = '"a question", "a passage"'
-    code = [
-        reading.format(names=list(inputs), example=example),
-        ENGINES[engine].format(hint=HINTS[floats]),
-        *(f'{RESULTS[output]} = outputs["{output}"]' for output in outputs),
-    ]
     lines = [
         f"# {name} for {engine}, {precision}",
         f"Products with weights are in {precision}{rest}. Against the dense model in PyTorch, on "
@@ -72,9 +64,30 @@ def export_card(
         *([f"Labels: {_listed(labels)}."] if labels else []),
         *([f"Every text begins with the prompt {prompt!r}."] if prompt else []),
         "In this folder, without sparing and without PyTorch:",
-        "\n".join(["```python", *code, "```"]),
+        _code(engine, floats, inputs, outputs, prompt, fast_tokenizer),
     ]
     return "\n\n".join(lines) + "\n"
+
+
+def _code(
+    engine: str,
+    floats: FloatPrecision,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    prompt: str,
+    fast_tokenizer: bool,
+) -> str:
+    """The lines that open the model and answer one text, or a question and its passage."""
+    example = json.dumps(f"{prompt}a text")
+    if "end_logits" in outputs:
+        example = '"a question", "a passage"'
+    reading = TOKENS if fast_tokenizer else ARRAYS
+    lines = [
+        reading.format(names=list(inputs), example=example),
+        ENGINES[engine].format(hint=HINTS[floats]),
+        *(f'{RESULTS[output]} = outputs["{output}"]' for output in outputs),
+    ]
+    return "\n".join(["```python", *lines, "```"])
 
 
 def _listed(labels: Mapping[int, str]) -> str:

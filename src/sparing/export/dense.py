@@ -18,10 +18,10 @@ from sparing.foreign.sentences import vector_of
 
 
 class TextEncoder(nn.Module):
-    """A transformers text encoder that takes and gives tensors: its outputs by name.
+    """A transformers text encoder that takes and gives tensors: the outputs of these names.
 
-    ``outputs`` are their names. The modules ``later`` make one vector for a text of the hidden
-    states, as those of a sentence-transformers model do.
+    The modules ``later`` make one vector for a text of the hidden states, as those of a
+    sentence-transformers model do; both are outputs then.
     """
 
     def __init__(
@@ -37,11 +37,11 @@ class TextEncoder(nn.Module):
         attention_mask: Int[Tensor, "batch tokens"],
         token_type_ids: Int[Tensor, "batch tokens"] | None = None,
     ) -> Tensor | tuple[Tensor, ...]:
-        """The first output, such as the logits; the ends of a span; or a vector."""
+        """The outputs by their names: one alone as it is, several in a tuple."""
         further = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
         made = self.model(input_ids=input_ids, attention_mask=attention_mask, **further)
         if len(self.later):
-            return vector_of(self.later, made[0], attention_mask)
+            return vector_of(self.later, made[0], attention_mask), made[0]
         if len(self.outputs) > 1:
             return tuple(made[name] for name in self.outputs)
         answer: Tensor = made[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import torch
@@ -20,6 +20,8 @@ from sparing.export.openvino import FloatPrecision, Precision, float_precision
 
 VERSION = 1
 DESCRIPTION = "chain.json"
+# A model of one segment, as optimum names it.
+WHOLE = {"onnxruntime": "onnx/model.onnx", "openvino": "openvino/openvino_model.xml"}
 
 
 def export_chain(
@@ -70,14 +72,14 @@ def describe_chain(
     ``UsageError`` for segments that are not there.
     """
     for path in segments:
-        if path.parent.resolve() != folder.resolve() or not path.is_file():
+        if not path.resolve().is_relative_to(folder.resolve()) or not path.is_file():
             raise UsageError(f"{path} is not in {folder}")
     content: dict[str, Any] = {
         "version": VERSION,
         "engine": back_end_of(segments[0]),
         "precision": precision,
         "rest": rest,
-        "segments": [path.name for path in segments],
+        "segments": [_inside(path, folder) for path in segments],
         "threshold": threshold,
         "longest": longest,
     }
@@ -94,14 +96,18 @@ def copy_chain(
 ) -> list[Path]:
     """Copy exported segments, with their weights, into ``folder`` as one chain.
 
-    They are named by their position, so they may come from several folders. Everything but INT8
-    products of OpenVINO has the precision that it has on this processor.
+    They are named by their position, so they may come from several folders. One alone has the name
+    that optimum and sentence-transformers look for. Everything but INT8 products of OpenVINO has
+    the precision that it has on this processor.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"segment-{number}{path.suffix}" for number, path in enumerate(segments)]
+    names = [f"segment-{number}{path.suffix}" for number, path in enumerate(segments)]
+    if len(names) == 1:
+        names = [WHOLE[back_end_of(segments[0])]]
+    paths = [folder / name for name in names]
     for source, target in zip(segments, paths, strict=True):
+        target.parent.mkdir(parents=True, exist_ok=True)
         for file in source.parent.glob(f"{source.stem}.*"):
-            shutil.copyfile(file, folder / file.name.replace(source.stem, target.stem, 1))
+            shutil.copyfile(file, target.parent / file.name.replace(source.stem, target.stem, 1))
     static = (back_end_of(paths[0]), precision) == ("openvino", "int8")
     describe_chain(
         folder,
@@ -156,10 +162,22 @@ def _segments(folder: Path, content: Mapping[str, Any]) -> list[Path]:
     if not isinstance(names, list):
         raise ValueError(f"segments are {quoted(names)}")
     for name in names:
-        if not isinstance(name, str) or name != Path(name).name or "\0" in name:
+        if not isinstance(name, str) or not _is_inside(name):
             raise ValueError(f"a segment is named {quoted(name)}, which is no file of the folder")
     segments = [folder / name for name in names]
     for path in segments:
         if path.suffix not in (".onnx", ".xml") or back_end_of(path) != content["engine"]:
             raise ValueError(f"{quoted(path.name)} is no file of {quoted(content['engine'])}")
     return segments
+
+
+def _inside(path: Path, folder: Path) -> str:
+    """The path of a segment from its folder on, with slashes."""
+    return path.resolve().relative_to(folder.resolve()).as_posix()
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a description's name can only be a file of its folder."""
+    parts = PurePosixPath(name).parts
+    odd = {"\0", "\\", ":"} & set(name)
+    return bool(parts) and not odd and parts[0] != "/" and ".." not in parts

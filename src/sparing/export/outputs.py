@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
@@ -16,12 +15,13 @@ ANSWERS = (LOGITS, ENDS, VECTOR, HIDDEN)
 
 
 def outputs_of(model: Any, later: Sequence[Any] = ()) -> tuple[str, ...]:
-    """The names of the outputs that hold a transformers model's answer.
+    """The names of the outputs of a transformers model that are exported: its answer.
 
-    ``later`` are the modules behind it that make a vector of its hidden states.
+    ``later`` are the modules behind it that make a vector of its hidden states. The hidden states
+    are an output too then, as sentence-transformers pools them itself.
     """
     if later:
-        return VECTOR
+        return VECTOR + HIDDEN
     kind = kind_of_model(type(model).__name__, getattr(model, "config", None))
     if kind is not None:
         return kind.outputs
@@ -29,13 +29,13 @@ def outputs_of(model: Any, later: Sequence[Any] = ()) -> tuple[str, ...]:
     return LOGITS if has_head else HIDDEN
 
 
-def answer_of(names: Collection[str], path: Path) -> tuple[str, ...]:
-    """Those of a file's outputs that hold its answer; ``UsageError`` if none do."""
+def answer_of(names: Collection[str], source: object) -> tuple[str, ...]:
+    """Those of a model's or file's outputs that hold its answer; ``UsageError`` if none do."""
     for answer in ANSWERS:
         if set(answer) <= set(names):
             return answer
     known = ", ".join(" with ".join(answer) for answer in ANSWERS)
-    raise UsageError(f"{path} gives {listed(names)}; an answer is one of {known}")
+    raise UsageError(f"{source} gives {listed(names)}; an answer is one of {known}")
 
 
 def joined_answer(made: Mapping[str, NDArray[Any]], names: Sequence[str]) -> NDArray[Any]:

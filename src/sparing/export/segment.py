@@ -19,6 +19,7 @@ from sparing.export.onnx import open_session
 from sparing.export.openvino import FloatPrecision, open_compiled, reason_of
 from sparing.export.outputs import answer_of, joined_answer
 
+BESIDES = ("next_hidden", "confidence")
 Result = tuple[Any, NDArray[Any], NDArray[Any] | None]
 """Hidden states, the answer (logits, or those of ``export.outputs``), and a learned confidence."""
 
@@ -39,7 +40,8 @@ class ModuleSegment:
             parameter.name for parameter in parameters if parameter.default is parameter.empty
         ]
         self.gives_hidden = True  # seen only when it runs
-        self.answer: tuple[str, ...] = tuple(getattr(written, "outputs", LOGITS))
+        self.outputs: tuple[str, ...] = tuple(getattr(written, "outputs", ()))
+        self.answer = answer_of(self.outputs or LOGITS, type(written).__name__)
         self.sizes: Sizes = {}
         self.device = next((held.device for held in module.parameters()), torch.device("cpu"))
         kinds = (held.dtype for held in module.parameters() if held.is_floating_point())
@@ -60,8 +62,10 @@ class ModuleSegment:
             result = self.module(**given)
         except (IndexError, ValueError, RuntimeError) as error:
             raise explained(error, given) from error
-        if len(self.answer) > 1:
-            result = torch.stack(result, -1)
+        if len(self.outputs) > 1:
+            made = dict(zip(self.outputs, result, strict=True))
+            parts = [made[name] for name in self.answer]
+            result = parts[0] if len(parts) == 1 else torch.stack(parts, -1)
         hidden, logits, *sure = (None, result) if isinstance(result, Tensor) else result
         # in float32, as numpy has no bfloat16, and a threshold means the same in every precision
         return hidden, logits.float().cpu().numpy(), sure[0].float().cpu().numpy() if sure else None
@@ -92,8 +96,9 @@ class OnnxSegment(_FileSegment):
             for given in self.session.get_inputs()
         }
         self.needs = self.takes
-        self.outputs = [made.name for made in self.session.get_outputs()]
-        self.answer = answer_of(self.outputs, path)
+        names = [made.name for made in self.session.get_outputs()]
+        self.answer = answer_of(names, path)
+        self.outputs = [name for name in names if name in (*self.answer, *BESIDES)]
         self.gives_hidden = "next_hidden" in self.outputs
 
     def run(self, values: dict[str, Any]) -> Result:

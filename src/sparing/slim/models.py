@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 IMPORTANCE_EXAMPLES = 512
 # Inputs that a pretrained model is trained on by default, at least; with 6,400 four layers of
 # MiniLM learned nothing, and with 16,000 they did.
-DISTILLED, FINE_TUNED = 20_000, 24_000
+DISTILLED, FINE_TUNED, MOST_EPOCHS = 20_000, 24_000, 60
 FOLLOW = Distillation(labels=0.3, outputs=1.0, hidden_states=1.0, temperature=2.0)
 
 
@@ -246,8 +246,9 @@ def recipes(
     The third value is the epochs of fine-tuning at fixed width. Counts of 0 are replaced: a model
     trained from scratch is distilled twice as long as it was trained, then fine-tuned for three
     epochs. A pretrained one sees ``DISTILLED`` inputs and then ``FINE_TUNED`` ones, or two and
-    three times its own: small models learn nothing from a few thousand. ``name`` is the task's
-    and ``more`` the task with the texts without labels.
+    three times its own: small models learn nothing from a few thousand. It sees none more than
+    ``MOST_EPOCHS`` times. ``name`` is the task's and ``more`` the task with the texts without
+    labels.
     """
     pretrained = options.model not in names()
     dense = default_recipe(name, pretrained=pretrained)
@@ -261,8 +262,8 @@ def recipes(
     count = len((more or task).train)
     default, fixed = 2 * dense.epochs, 3
     if pretrained:
-        default = max(2, ceil(DISTILLED / count))
-        fixed = max(3, ceil(FINE_TUNED / count))
+        default = min(MOST_EPOCHS, max(2, ceil(DISTILLED / count)))
+        fixed = min(MOST_EPOCHS, max(3, ceil(FINE_TUNED / count)))
     rate = 1e-4 if pretrained else dense.learning_rate
     epochs = options.epochs or default
     ours = replace(dense, epochs=epochs, learning_rate=rate, patience=None)
