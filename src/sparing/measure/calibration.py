@@ -94,6 +94,16 @@ def calibrate(losses: NDArray[Any], *, epsilon: float, delta: float = 0.05) -> G
     )
 
 
+def most_changes(examples: int, changed: float, delta: float = 0.05) -> int:
+    """The most changed answers to so many inputs that still certify a share of ``changed``.
+
+    It is for a test of one form alone, with confidence 1 - ``delta``; -1 where even none is too
+    many.
+    """
+    count = int(stats.binom.ppf(delta, examples, changed))
+    return count if stats.binom.cdf(count, examples, changed) <= delta else count - 1
+
+
 def examples_needed(epsilon: float, delta: float = 0.05) -> int:
     """The fewest held-out inputs for any guarantee, if all of them have no loss.
 

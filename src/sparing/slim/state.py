@@ -26,11 +26,13 @@ FILE = "state.json"
 class Surveyed(FrontierPoint):
     """A plan of the adaptive model, as surveyed on the texts that plans are chosen on.
 
-    ``divergence`` is the mean KL divergence of its answers from the dense model's. ``fixed`` says
-    that all inputs run all its layers, and ``on_front`` that no plan beats it in FLOPs and score.
+    ``divergence`` is the mean KL divergence of its answers from the dense model's, and ``changed``
+    the share of answers with another class. ``fixed`` says that all inputs run all its layers, and
+    ``on_front`` that no plan beats it in FLOPs and score.
     """
 
     divergence: float = 0.0
+    changed: float = 0.0
     fixed: bool = False
     on_front: bool = False
 
