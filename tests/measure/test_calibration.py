@@ -16,6 +16,7 @@ from sparing.measure.calibration import (
     early_answers,
     examples_needed,
     hoeffding_bentkus_p_value,
+    most_changes,
 )
 
 TRIALS = 1000
@@ -186,3 +187,12 @@ def test_early_answers_leave_at_the_first_sure_exit():
     assert confidences[0, 2] == 0.5
     with pytest.raises(UsageError, match="exits"):
         early_answers(confidences, labels[:, :2], (0.5,))
+
+
+@pytest.mark.parametrize("changed", [0.01, 0.05, 0.3])
+@pytest.mark.parametrize("examples", [1, 58, 59, 436, 5000])
+def test_most_changes_are_the_last_that_the_binomial_test_passes(examples, changed):
+    passed = [
+        count for count in range(examples + 1) if binomial_p_value(count, examples, changed) <= 0.05
+    ]
+    assert most_changes(examples, changed) == (max(passed) if passed else -1)

@@ -1,4 +1,4 @@
-"""Which plan is cut out: the nearest to the dense model that is fast enough."""
+"""Which plan is cut out: the cheapest that can be certified, or the nearest that is fast enough."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ from sparing.tasks import Examples, load_task
 SHARES = {layers: 0.2 * layers for layers in (1, 2, 3, 4)}
 
 
-def surveyed(layers, divergence=None):
+def surveyed(layers, divergence=None, changed=1.0):
+    """A plan of so many layers, by default one that nothing can be certified of."""
     plan = Plan((2,) * layers, (8,) * layers)
     near = 1.0 - SHARES[layers] if divergence is None else divergence
-    return Surveyed(plan, SHARES[layers], 0.5, divergence=near, fixed=True)
+    return Surveyed(plan, SHARES[layers], 0.5, divergence=near, changed=changed, fixed=True)
 
 
 @pytest.fixture
 def chosen(monkeypatch, tmp_path):
     """The depth of the chosen plan and its records, each plan as fast as its FLOPs say."""
 
-    def run(plans, speed):
-        steps = steps_of(Options(speed=speed), load_task("digits", patch_size=4), tmp_path)
+    def run(plans, speed, **options):
+        task = load_task("digits", patch_size=4)
+        steps = steps_of(Options(speed=speed, **options), task, tmp_path)
         write_state(tmp_path, State(tuple(plans)))
         monkeypatch.setattr(type(steps.models), "baseline", lambda _: None)
         monkeypatch.setattr(type(steps.engines), "dense", lambda *_: {})
@@ -65,6 +67,28 @@ def test_a_plan_that_a_cheaper_one_equals_is_never_timed(chosen):
     layers, records = chosen(plans, 1.0)
     assert layers == 2
     assert len(records) <= 3
+
+
+@pytest.mark.parametrize(
+    ("agree", "changed", "depth"),
+    [
+        # 135 calibration inputs certify 90 % with 7 changes, 85 % with 13, 95 % with 2, 92 % with 5
+        (0.9, {1: 0.30, 2: 0.11, 3: 0.06, 4: 0.01}, 3),
+        (0.85, {1: 0.30, 2: 0.11, 3: 0.06, 4: 0.01}, 2),
+        (0.9, {1: 0.30, 2: 0.11, 3: 0.10, 4: 0.09}, 1),
+        # without a point of one's own: 95 % first, then 92 %
+        (0.0, {1: 0.30, 2: 0.11, 3: 0.06, 4: 0.01}, 4),
+        (0.0, {1: 0.30, 2: 0.11, 3: 0.043, 4: 0.04}, 3),
+    ],
+)
+def test_the_cheapest_plan_that_can_be_certified_is_cut_out(chosen, agree, changed, depth):
+    plans = [surveyed(layers, changed=changed[layers]) for layers in SHARES]
+    layers, records = chosen(plans, 4.0, agree=agree)
+    assert layers == depth
+    timed = [record for record in records if record.name == "trial_speed"]
+    assert records[-1].labels["reached"] is (depth == 1)
+    if depth > 1:
+        assert [json.loads(record.labels["plan"])["heads"] for record in timed] == [[2] * depth]
 
 
 def test_plans_with_exits_are_not_cut_out(chosen):
