@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 
+from sparing.measure.calibration import binomial_p_value
 from sparing.slim.evidence.candidates import (
+    THRESHOLDS,
     Candidate,
     answers_at,
     candidates_of,
     changed_by,
     losses,
+    shares_to_try,
 )
 from sparing.slim.search.divergence import divergence
-from sparing.slim.search.exits import THRESHOLDS
 
 KEY = Candidate("slim", "eager", "float32")
 EPSILONS = (0.01, 0.05, 0.2)
@@ -132,3 +136,25 @@ def test_divergence_is_the_mean_over_texts_of_the_kullback_leibler_sum():
         expected += float(sum(a * (a / b).log() for a, b in zip(p, q, strict=True))) / 7
     assert divergence(given, reference) == pytest.approx(expected)
     assert divergence(reference, reference) == 0
+
+
+@pytest.mark.parametrize("count", [40, 436, 4000])
+def test_shares_are_the_largest_that_pass(count):
+    epsilons = (0.01, 0.03, 0.08)
+    expected = set()
+    for epsilon in epsilons:
+        passed = [n for n in range(count) if binomial_p_value(n, count, epsilon) <= 0.05 / 3]
+        expected.add(max(passed, default=0) / count)
+    assert shares_to_try(count, epsilons, 0.05) == sorted(expected)
+    assert shares_to_try(count, (0.03,), 0.05)[0] > shares_to_try(count, (0.03,), 0.01)[0] or (
+        count == 40
+    )
+
+
+def test_thresholds_are_close_where_texts_are_sure():
+    unsure = [1 - threshold for threshold in THRESHOLDS]
+    assert THRESHOLDS[0] == 0.5
+    assert 1e-4 <= unsure[-1] < 2e-4
+    steps = [first / second for first, second in pairwise(unsure)]
+    assert min(steps) > 1.1
+    assert max(steps) < 1.3

@@ -12,9 +12,12 @@ from torch import Tensor
 
 from sparing.core.record import Label
 from sparing.export.forms import Form
-from sparing.slim.search.exits import THRESHOLDS
+from sparing.measure.calibration import most_changes
 
 DENSE, OURS = "dense", "slim"
+# 16 for each factor of ten that a text may be unsure: every one of them is answered already, and a
+# coarser grid leaves a form far from the changes that it may make.
+THRESHOLDS = tuple(round(1 - 0.5 * 10 ** (-step / 16), 6) for step in range(60))
 
 
 @dataclass(frozen=True)
@@ -135,15 +138,26 @@ def changed_by(
     return differs
 
 
+def shares_to_try(count: int, epsilons: Sequence[float], delta: float) -> list[float]:
+    """The largest share of changed answers that passes for each epsilon among ``count`` texts.
+
+    A form with more changes than that on the choosing texts would fail its certificate, if the
+    calibration texts are like them. Each epsilon has an equal part of ``delta``. Where there are
+    too few texts for a pass, it is a form without a change.
+    """
+    most = [most_changes(count, epsilon, delta / len(epsilons)) for epsilon in epsilons]
+    return sorted({max(0, one) / count for one in most})
+
+
 def candidates_of(
     key: Candidate,
     logits: Float[Tensor, "texts exits classes"],
     reference: Float[Tensor, "texts classes"],
-    epsilons: Sequence[float],
+    shares: Sequence[float],
 ) -> list[Candidate]:
     """The candidates of one form: without exits, and the boldest threshold for each share.
 
-    For every epsilon, with and without the dense model at the end, it is the lowest threshold that
+    For every share, with and without the dense model at the end, it is the lowest threshold that
     changes at most that share of the choosing texts. Thresholds under which every choosing text
     takes the same exit as under one before are left out.
     """
@@ -152,9 +166,9 @@ def candidates_of(
         if logits.shape[1] == 1 or (not cascade and logits.shape[1] == 2):
             continue
         tried = [replace(key, threshold=t, cascade=cascade) for t in THRESHOLDS]
-        shares = [float(changed_by(one, logits, reference).mean()) for one in tried]
-        for epsilon in epsilons:
-            fits = [one for one, share in zip(tried, shares, strict=True) if share <= epsilon]
+        changed = [float(changed_by(one, logits, reference).mean()) for one in tried]
+        for share in shares:
+            fits = [one for one, seen in zip(tried, changed, strict=True) if seen <= share]
             for one in fits[:1]:
                 if _way(one, logits) not in taken:
                     taken.add(_way(one, logits))

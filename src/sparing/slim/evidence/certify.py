@@ -21,6 +21,7 @@ from sparing.slim.evidence.candidates import (
     answers_at,
     candidates_of,
     losses,
+    shares_to_try,
 )
 from sparing.slim.evidence.certified import certified_frontier
 from sparing.slim.inputs import inputs_of
@@ -60,9 +61,8 @@ def time_candidates(steps: Steps) -> list[Record]:
     """Choose thresholds for every form, and time all candidates on the same choosing texts."""
     both = steps.forms
     logits, dense = answers_of(steps, both, "choose"), steps.dense_logits
-    listed = [
-        one for key in both.keys for one in candidates_of(key, logits[key], dense, steps.epsilons)
-    ]
+    shares = shares_to_try(len(steps.parts[1]), steps.epsilons, steps.options.delta)
+    listed = [one for key in both.keys for one in candidates_of(key, logits[key], dense, shares)]
     speeds = _speeds(steps, both, listed)
     timed = [_timed(steps, one, logits[one.key], speeds[one]) for one in listed]
     steps.keep(candidates=tuple(timed))

@@ -94,7 +94,7 @@ def certifiable(front: Sequence[Surveyed], steps: Steps) -> int | None:
 
     It can be certified if as many changes among the calibration inputs still are. Of the shares of
     changed answers that are certified, the one that is served is tried first, then larger ones.
-    Nothing is assumed of the fine-tuning that follows: in five runs it left 0.5 to 1.4 of a plan's
+    Nothing is assumed of the fine-tuning that follows: in six runs it left 0.5 to 1.4 of a plan's
     changed answers.
     """
     count, delta = len(steps.parts[1]), steps.options.delta
