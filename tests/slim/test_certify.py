@@ -139,6 +139,13 @@ def test_forms_below_the_floor_do_not_compete(steps):
     assert steps.served() == DENSE
 
 
+def test_forms_that_are_no_faster_than_the_reference_do_not_compete(steps):
+    pretend(steps, [(0, 0), (0, 0)], [1.0, 0.99])
+    certify(steps)
+    assert [point.candidate for point in steps.state.points] == [None] * 5
+    assert steps.served() == DENSE
+
+
 def test_points_are_those_of_the_stored_answers(texts_run, steps):
     state = read_state(texts_run.folder)
     stored = load_file(texts_run.folder / FILE)
