@@ -139,14 +139,14 @@ def changed_by(
 
 
 def shares_to_try(count: int, epsilons: Sequence[float], delta: float) -> list[float]:
-    """The largest share of changed answers that passes for each epsilon among ``count`` texts.
+    """The shares of changed answers to find a threshold for, with ``count`` calibration texts.
 
-    A form with more changes than that on the choosing texts would fail its certificate, if the
-    calibration texts are like them. Each epsilon has an equal part of ``delta``. Where there are
-    too few texts for a pass, it is a form without a change.
+    For each epsilon these are itself, and the largest share that passes its certificate: a form
+    that changes more of the choosing texts passes by luck alone. Each epsilon has an equal part of
+    ``delta``. Where there are too few texts for a pass, it is a form without a change.
     """
     most = [most_changes(count, epsilon, delta / len(epsilons)) for epsilon in epsilons]
-    return sorted({max(0, one) / count for one in most})
+    return sorted({*epsilons, *(max(0, one) / count for one in most)})
 
 
 def candidates_of(
