@@ -76,7 +76,7 @@ def measure_drift(
 
 
 def _answer(outputs: Tensor, answers: Answers) -> Tensor:
-    """The answer to one input: labels are told apart at a probability of one half."""
+    """The answer to one input; labels are those with a probability above one half."""
     if answers == "labels":
         return outputs > 0
     return outputs.argmax(1 if answers == "span" else -1)

@@ -73,8 +73,8 @@ def certify(steps: Steps) -> list[Record]:
     """Certify the frontier on the calibration texts, which no training and no choice has seen.
 
     With ``agree`` it is one point, at the whole level ``delta``. Else its points hold together.
-    Forms that lose more score than the floor allows where plans are chosen do not compete, nor do
-    those that are no faster than the dense model in float32: it changes nothing.
+    Forms that lose more score than the floor allows where plans are chosen do not compete. Nor do
+    those that are no faster than the dense model in float32, which changes nothing.
     """
     both = steps.forms
     choose, calibrate = (answers_of(steps, both, part) for part in PARTS)
