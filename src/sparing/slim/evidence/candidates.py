@@ -15,8 +15,8 @@ from sparing.export.forms import Form
 from sparing.measure.calibration import most_changes
 
 DENSE, OURS = "dense", "slim"
-# 16 for each factor of ten of the probability left to other classes. All texts are answered already,
-# so they cost nothing, and a coarser grid leaves a form far from the changes that it may make.
+# 16 for each factor of ten of the probability of other classes. All texts are answered already, so
+# they cost nothing, and a coarser grid leaves a form far from the changes that it may make.
 THRESHOLDS = tuple(round(1 - 0.5 * 10 ** (-step / 16), 6) for step in range(60))
 
 
