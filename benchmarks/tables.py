@@ -24,7 +24,6 @@ import readme_table
 import slim_before
 import slim_certified
 import slim_parts
-import slim_pool
 import slim_rules
 import token_gates
 from sparing.core.writing import write_atomically
@@ -33,7 +32,6 @@ from sparing_papers.overview.tables import OF_ALL, names_of, paper_tables
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-SLIM = RESULTS / "slim-2026-12"
 BEFORE = RESULTS / "slim-before-2026-12"  # of slim's pipeline before, read as evidence alone
 MARKED = re.compile(r"(<!-- generated: ([^\n]+?) -->)\n.*?(<!-- end -->)", re.DOTALL)
 Tables = Mapping[str, Callable[[], str]]
@@ -55,7 +53,6 @@ def tables() -> dict[str, Callable[[], str]]:
         "demo table": readme_table.demo_table,
         "slim line": lambda: readme_table.slim_line(_json("slim-before-*/slim-pooled-*.json")),
         **{f"{prefix} tasks": partial(_pooled, prefix, tasks) for prefix, tasks in slim.items()},
-        **_slim_tables(),
         "slim rules": lambda: slim_rules.rules_table(slim_runs()),
         "slim evidence": lambda: slim_rules.evidence_table(slim_runs()),
         "slim parts": lambda: slim_parts.parts_table(slim_runs()),
@@ -89,26 +86,6 @@ def filled(text: str, known: Tables) -> str:
     if count != text.count("<!-- generated:"):
         raise SystemExit("a line <!-- generated: NAME --> has no line <!-- end --> after it")
     return new
-
-
-def _slim_tables() -> dict[str, Callable[[], str]]:
-    """The tables of slim's runs, with labels and without."""
-    runs = cache(lambda: slim_pool.finished(SLIM))
-    made = {
-        "pooled": slim_pool.pooled_table,
-        "speeds": slim_pool.speed_table,
-        "accuracy": slim_pool.accuracy_table,
-        "frontier": slim_pool.frontier_table,
-    }
-
-    def table(name: str, labelless: bool) -> str:
-        return made[name]([run for run in runs() if run.labelless is labelless])
-
-    return {
-        f"slim {group} {name}": partial(table, name, group == "texts")
-        for group in ("labelled", "texts")
-        for name in made
-    }
 
 
 def _pooled(prefix: str, tasks: tuple[str, ...]) -> str:
