@@ -75,6 +75,19 @@ def test_a_table_that_is_multiplied_too_stays(exported):
     assert graph.SerializeToString() == before
 
 
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+def test_a_table_that_is_not_finite_stays_so(exported, broken):
+    path, _, _ = exported
+    graph = onnx.load(path)
+    held = next(held for held in graph.graph.initializer if list(held.dims) == [ROWS, WIDTH])
+    table = onnx.numpy_helper.to_array(held).copy()
+    table[3, 1] = broken
+    held.CopyFrom(onnx.numpy_helper.from_array(table, held.name))
+    before = graph.SerializeToString()
+    narrow_tables(graph)
+    assert graph.SerializeToString() == before
+
+
 def test_int8_files_have_the_table_in_int8(exported, tmp_path):
     path, model, inputs = exported
     (small,) = quantise([path], tmp_path)

@@ -263,7 +263,7 @@ def _in_chain(chain: Chain, batches: Sequence[Inputs]) -> Callable[[], object]:
 def answers_of(subject: Subject) -> Answers:
     """The type of the model's outputs for comparison: class, labels, vectors, or nothing.
 
-    One number has no share of equal answers; of the two outputs of a span one is exported.
+    One number has no share of equal answers, and spans are compared by ``sparing agree`` alone.
     """
     config = subject.model.config
     if subject.kind.endswith("ForQuestionAnswering"):

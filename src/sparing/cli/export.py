@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -91,11 +90,13 @@ def _require_possible(to: str, precision: str, texts: str | None) -> None:
 class _Source:
     """A model, its input names, and inputs of one text or image each.
 
-    ``sentences`` is what makes vectors of its hidden states, if it is of sentence-transformers.
+    ``segment`` is the whole model as the one segment of a chain. ``sentences`` is what makes
+    vectors of its hidden states, if it is of sentence-transformers.
     """
 
     name: str
     model: PreTrainedModel
+    segment: nn.Module
     sentences: Sentences | None
     subject: Subject
     names: tuple[str, ...]
@@ -107,14 +108,6 @@ class _Source:
     def longest(self) -> int | None:
         """The most tokens that the model reads."""
         return _limit(self.subject, self.sentences) if self.subject.reads == "tokens" else None
-
-    @cached_property
-    def segment(self) -> nn.Module:
-        """The model as the one segment of a chain; refuses what reads neither tokens nor pixels."""
-        from sparing.export.dense import dense_segment
-
-        later = self.sentences.open() if self.sentences else ()
-        return dense_segment(self.model, later).eval()
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -128,6 +121,7 @@ class _Source:
 def _opened(name: str, texts: str | None, *, calibrated: bool) -> _Source:
     """The model and its inputs: texts to calibrate INT8 on, and others to compare answers on."""
     from sparing.core.paths import expanded
+    from sparing.export.dense import dense_segment
     from sparing.export.saving import tokenizer_of
     from sparing.export.static_int8 import FEWEST_INPUTS, MOST_INPUTS
     from sparing.foreign.sentences import sentences_in
@@ -136,8 +130,9 @@ def _opened(name: str, texts: str | None, *, calibrated: bool) -> _Source:
     given = None if texts is None else _texts(texts, FEWEST_INPUTS if calibrated else 1)
     model, inside = open_model(name), sentences_in(expanded(name))
     subject = _subject(name, model)
-    opened = _Source(name, model, inside, subject, ("pixel_values",), (), (), "random images")
-    opened.segment  # noqa: B018  # refuses what it cannot export before anything is computed
+    segment = dense_segment(model, inside.open() if inside else ()).eval()
+    pixels = ("pixel_values",)
+    opened = _Source(name, model, segment, inside, subject, pixels, (), (), "random images")
     if subject.reads == "images":
         if given is not None:
             raise UsageError(f"--texts is for models of tokens; {name} reads images")

@@ -52,7 +52,10 @@ def _narrow(graph: Any, table: Any, lookups: list[Any]) -> None:
     """Replace a table by its rows in INT8 and their scales, and each look-up by two."""
     onnx = require("onnx")
     helper, arrays, name = onnx.helper, onnx.numpy_helper, table.name
-    rows, scales = rows_in_int8(arrays.to_array(table))
+    values = arrays.to_array(table)
+    if not np.isfinite(values).all():
+        return  # as whole numbers they would look like any other
+    rows, scales = rows_in_int8(values)
     del graph.initializer[[held.name for held in graph.initializer].index(name)]
     graph.initializer.extend(
         [arrays.from_array(rows, f"{name}_int8"), arrays.from_array(scales, f"{name}_scales")]

@@ -46,11 +46,14 @@ class Sentences:
         return opened
 
     def copy(self, folder: Path) -> None:
-        """Copy the descriptions and the later modules into another folder."""
+        """Copy the descriptions and the later modules into another folder.
+
+        A module without a folder of its own has no files: those beside it are the encoder's.
+        """
         for name in (FILE, SIZES, SETTINGS):
             if (self.folder / name).is_file():
                 shutil.copyfile(self.folder / name, folder / name)
-        for _, path in self.later:
+        for path in (path for _, path in self.later if Path(path).parts):
             for file in (self.folder / path).glob("*"):
                 if file.suffix in (".json", ".safetensors"):
                     (folder / path).mkdir(parents=True, exist_ok=True)
