@@ -13,7 +13,7 @@ whole may be run in parts, also by several processes. Data comes from SPARING_DA
 texts, each once, are for training, a fifth for choosing, a fifth for testing, in every run the
 same. Texts without labels are sampled from a file, the smaller samples from the larger ones; their
 model is a fine-tuned classifier. Instead of a file, a task's name means its training texts that its
-runs leave out.
+runs leave out. Seed 0 alone has the static pruned model as a control.
 With ``--until fixed-width`` only the trainings are done, which may run side by side; a call without
 it measures all forms afterwards, on a machine that does nothing else. On one thread expect an hour
 or two for each run. It ends with the tables of ``slim_pool.py``.
@@ -139,7 +139,14 @@ def sample_texts(source: Path, count: int, folder: Path) -> Path:
 
 def options_of(name: str, seed: int, given: argparse.Namespace) -> slim.Options:
     """The settings of one run; ``name`` is a task, or ``texts-`` and their number."""
-    common = slim.Options(model=given.model, speed=given.speed, seed=seed, static_control=True)
+    # the control is another training as long as all others, so one seed has it
+    common = slim.Options(
+        model=given.model,
+        speed=given.speed,
+        seed=seed,
+        static_control=seed == 0,
+        timed_examples=500,
+    )
     if name.startswith("texts-"):
         folder = given.output_dir / "texts"
         source = Path(given.texts)

@@ -10,7 +10,7 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
 from sparing.experiment.registry import find_study
-from sparing.slim.evidence import certify
+from sparing.slim.evidence import certify, screen
 from sparing.slim.options import Options
 from sparing.slim.search import choose
 
@@ -95,12 +95,13 @@ def only(*engines):
 
 
 def run_of(options, folder, *engines):
-    """A run with these engines beside PyTorch, timed on few texts."""
+    """A run with these engines beside PyTorch, timed on few texts; all forms compete."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sparing.export.forms.missing_packages", only(*engines))
         for module, count in ((choose, 8), (certify, 24)):
             patch.setattr(module, "SAMPLE", count)
             patch.setattr(module, "ROUNDS", 1)
+        patch.setattr(screen, "SLOWER", float("inf"))
         return find_study("slim").run(options, folder)
 
 

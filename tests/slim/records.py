@@ -157,7 +157,7 @@ def slim_records(story: Story | None = None) -> list[Record]:
         "survey": _survey(),
         "choose": _choice(),
         "fixed-width": [*_trained("slim at fixed width", 400.0, 60_000), *_tuned()],
-        "forms": [_record("form_segments", 1, "segments", **form.labels) for form in FORMS],
+        "forms": [*_screened(), *(_segments(form) for form in FORMS)],
         "candidates": _candidates(story),
         "certify": _certified(story),
         "static": _static(story),
@@ -259,6 +259,22 @@ def _record(
 ) -> Record:
     ends = None if interval is None else (interval[0], interval[1])
     return Record(name, value, unit, "measured", labels, ends, count)
+
+
+def _segments(form: Candidate) -> Record:
+    return _record("form_segments", 1, "segments", **form.labels)
+
+
+def _screened() -> list[Record]:
+    """All forms that were tested competed; one in PyTorch was too slow to."""
+    speeds = {form: speed for form, (speed, _) in FORMS.items()}
+    speeds[Candidate("slim", "eager", "bfloat16")] = 0.5
+    return [
+        _record(
+            "screened_speed", speed, "ratio", None, 24, **form.labels, batch=1, competes=speed > 0.6
+        )
+        for form, speed in speeds.items()
+    ]
 
 
 def _trained(arm: str, seconds: float, examples: int) -> list[Record]:

@@ -13,7 +13,7 @@ from scipy.stats import binom
 
 from sparing.core.errors import DataError, UsageError
 from sparing.slim.evidence import certify as certifying
-from sparing.slim.evidence.candidates import Candidate, Timed, changed_by
+from sparing.slim.evidence.candidates import Candidate, Screened, Timed, changed_by
 from sparing.slim.evidence.certify import FILE, answer_forms, answers_of, certify
 from sparing.slim.state import read_state, write_state
 from sparing.slim.study import steps_of
@@ -60,7 +60,9 @@ def pretend(steps, changes, speeds):
             name = "|".join((part, key.model, key.engine, key.precision, key.settings))
             stored[name] = logits[:, None].contiguous()
     save_file(stored, steps.models.folder / FILE)
-    write_state(steps.models.folder, replace(steps.state, candidates=tuple(keys)))
+    forms = tuple(Screened(timed.candidate, timed.speed, competes=True) for timed in keys)
+    state = replace(steps.state, forms=forms, candidates=tuple(keys))
+    write_state(steps.models.folder, state)
 
     class Both:
         """Forms that are only stored answers."""
@@ -206,6 +208,9 @@ def test_a_form_that_answers_with_nan_is_named(steps, monkeypatch, part):
             if len(calls) == (1 if part == 0 else rows + 1):
                 logits[:] = torch.nan
             return logits
+
+        def __call__(self, inputs):
+            return torch.zeros(1, 2), torch.zeros(1)
 
     monkeypatch.setattr(type(steps.forms), "chain", lambda *_, **__: Broken())
     before = (steps.models.folder / FILE).read_bytes()

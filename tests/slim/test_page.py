@@ -182,6 +182,14 @@ def test_within_a_precision_both_forms_are_named():
     ]
     assert "OpenVINO INT8: openvino is not installed" in block.explain
     assert "ONNX Runtime INT8, scales per channel" in block.explain
+    assert "longer on 24 inputs than" in block.explain
+    assert "so they were not tried further: slim, PyTorch bfloat16." in block.explain
+
+
+def test_where_every_form_competes_nothing_is_said_of_slower_ones():
+    run = run_of()
+    fast = [r for r in run.records if r.name != "screened_speed" or r.labels["competes"]]
+    assert "tried further" not in engines_block(dataclasses.replace(run, records=fast)).explain
 
 
 @pytest.mark.parametrize("forms", [None, {}, "x", {"measured": 3, "missing": [None]}])

@@ -16,7 +16,7 @@ from sparing.core.errors import DataError, UsageError
 from sparing.core.reading import read_object
 from sparing.core.writing import write_atomically
 from sparing.layers.plan import Plan
-from sparing.slim.evidence.candidates import Candidate, Point, Timed
+from sparing.slim.evidence.candidates import Candidate, Point, Screened, Timed
 from sparing.transfer.adaptive import FrontierPoint
 
 FILE = "state.json"
@@ -54,6 +54,8 @@ class State:
     thresholds: tuple[FrontierPoint, ...] = ()
     # static: the folder of the control
     static: str = ""
+    # forms: all that can be built here
+    forms: tuple[Screened, ...] = ()
     # candidates: all forms that were timed
     candidates: tuple[Timed, ...] = ()
     # certify: the frontier, or the one point of `agree`
@@ -63,6 +65,11 @@ class State:
     def front(self) -> list[Surveyed]:
         """The surveyed plans that nothing beats, cheapest first."""
         return sorted((p for p in self.survey if p.on_front), key=lambda point: point.cost_share)
+
+    @property
+    def competing(self) -> list[Candidate]:
+        """The forms without exits that have answered the texts."""
+        return [form.candidate for form in self.forms if form.competes]
 
     @property
     def fixed(self) -> list[Surveyed]:

@@ -77,6 +77,18 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class Screened:
+    """A form without exits, its speed on a few texts, and whether it competes.
+
+    ``speed`` is over the fastest dense form in float32.
+    """
+
+    candidate: Candidate
+    speed: float
+    competes: bool
+
+
+@dataclass(frozen=True)
 class Timed:
     """A candidate with its measurements on the choosing texts.
 

@@ -24,6 +24,7 @@ from sparing.slim.evidence.candidates import (
     shares_to_try,
 )
 from sparing.slim.evidence.certified import certified_frontier
+from sparing.slim.evidence.screen import screen
 from sparing.slim.inputs import inputs_of
 from sparing.slim.search.choose import sample
 from sparing.slim.search.divergence import divergence
@@ -39,12 +40,14 @@ Logits = Mapping[Candidate, Tensor]
 
 
 def answer_forms(steps: Steps) -> list[Record]:
-    """Every form's answers to the texts to choose and to calibrate on, one text at a time.
+    """The answers of every form that competes to the texts to choose and to calibrate on.
 
-    INT8 scales that a whole batch shares would make an answer depend on its neighbours.
+    They are answered one at a time: INT8 scales that a whole batch shares would make an answer
+    depend on its neighbours.
     """
-    both, stored, records = steps.forms, {}, []
-    for key in both.keys:
+    forms, records = screen(steps)
+    both, stored = steps.forms, {}
+    for key in (form.candidate for form in forms if form.competes):
         chain = both.chain(key, cascade=key.cascades)
         for part, examples in zip(PARTS, steps.parts, strict=True):
             stored[_name(key, part)] = torch.cat(
@@ -54,6 +57,7 @@ def answer_forms(steps: Steps) -> list[Record]:
                 raise DataError(f"{key} gives answers that are not finite numbers")
         records.append(Record("form_segments", len(chain), "segments", "modelled", key.labels))
     save_tensors(steps.models.folder / FILE, stored)
+    steps.keep(forms=forms)
     return records
 
 
@@ -62,7 +66,7 @@ def time_candidates(steps: Steps) -> list[Record]:
     both = steps.forms
     logits, dense = answers_of(steps, both, "choose"), steps.dense_logits
     shares = shares_to_try(len(steps.parts[1]), steps.epsilons, steps.options.delta)
-    listed = [one for key in both.keys for one in candidates_of(key, logits[key], dense, shares)]
+    listed = [one for key in logits for one in candidates_of(key, logits[key], dense, shares)]
     speeds = _speeds(steps, both, listed)
     timed = [_timed(steps, one, logits[one.key], speeds[one]) for one in listed]
     steps.keep(candidates=tuple(timed))
@@ -112,25 +116,21 @@ def _points(
 
 
 def answers_of(steps: Steps, both: BothForms, part: str) -> dict[Candidate, Tensor]:
-    """The stored answers of every form to one part, as (texts, exits, classes).
+    """The stored answers of the forms that compete to one part, as (texts, exits, classes).
 
     Raises ``DataError`` for a file that is missing or damaged, and ``UsageError`` if other engines
     are installed now.
     """
     stored = read_tensors(steps.models.folder / FILE)
-    known = {_key_of(name): name for name in stored if name.startswith(f"{part}|")}
-    both.require(known)
-    return {key: stored[known[key]] for key in both.keys}
+    both.require({form.candidate for form in steps.state.forms})
+    names = {key: _name(key, part) for key in steps.state.competing}
+    if not set(names.values()) <= set(stored):
+        raise DataError(f"{FILE} lacks answers: begin the run anew with --overwrite")
+    return {key: stored[name] for key, name in names.items()}
 
 
 def _name(key: Candidate, part: str) -> str:
     return "|".join((part, key.model, key.engine, key.precision, key.settings))
-
-
-def _key_of(name: str) -> Candidate:
-    """The form of a stored name."""
-    _, model, engine, precision, settings = name.split("|")
-    return Candidate(model, engine, precision, settings)
 
 
 def _one_by_one(steps: Steps, examples: Examples) -> list[tuple[list[int], dict[str, Tensor]]]:

@@ -12,7 +12,7 @@ from sparing.experiment.owned import ANSWERS
 from sparing.experiment.run import save_tensors
 from sparing.measure.inputs import InputTimes, fastest
 from sparing.slim.engines import BothForms
-from sparing.slim.evidence.candidates import DENSE, OURS, Candidate, Timed
+from sparing.slim.evidence.candidates import DENSE, OURS, Candidate, Screened, Timed
 from sparing.slim.evidence.changed import changed_of, write_changed
 from sparing.slim.search.divergence import divergence
 from sparing.slim.search.exits import decide, outcomes
@@ -31,6 +31,7 @@ from sparing.tasks.shared.scores import metric
 from sparing.train import evaluate
 
 EXACT = "float32"
+PYTORCH = Candidate(DENSE, "eager", EXACT)
 
 
 def score_baseline(steps: Steps) -> list[Record]:
@@ -43,14 +44,28 @@ def score_baseline(steps: Steps) -> list[Record]:
 def tested(steps: Steps, both: BothForms) -> list[Candidate]:
     """The forms that are measured on the test split, without doubles.
 
-    These are dense and slim without exits in every engine and precision, the frontier, the served
-    form, and the dense form that it has to beat. Raises ``UsageError`` if other engines are
-    installed now.
+    These are dense and slim without exits in every engine and precision that competes, the
+    frontier, the served form, and the dense form that it has to beat. Of a precision whose forms
+    are all too slow to compete it is the fastest; and the dense model in PyTorch, which people have
+    before, always is one. Raises ``UsageError`` if other engines are installed now.
     """
     state = steps.state
-    both.require({timed.candidate.key for timed in state.candidates})
+    both.require({form.candidate for form in state.forms})
     points = [point.candidate for point in state.points if point.candidate is not None]
-    return list(dict.fromkeys([*both.keys, *points, steps.served(), best_dense(steps)]))
+    forms = _forms_to_test(state.forms)
+    return list(dict.fromkeys([*forms, *points, steps.served(), best_dense(steps)]))
+
+
+def _forms_to_test(forms: Sequence[Screened]) -> list[Candidate]:
+    """The forms without exits that are tested, in their order."""
+    best: dict[tuple[str, str], Screened] = {}
+    for form in sorted(forms, key=lambda form: form.speed):
+        best[form.candidate.model, form.candidate.precision] = form
+    return [
+        form.candidate
+        for form in forms
+        if form.competes or form in best.values() or form.candidate == PYTORCH
+    ]
 
 
 def best_dense(steps: Steps) -> Candidate:

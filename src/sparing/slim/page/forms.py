@@ -26,7 +26,7 @@ from sparing.slim.page.wording import (
     speed_cell,
     speed_interval,
 )
-from sparing.slim.promise import ENGINES, PRECISIONS, form_name, promise_of
+from sparing.slim.promise import ENGINES, PRECISIONS, form_name, form_of, promise_of
 
 MISSING = Cell("not measured", (), "missing")
 BASELINE = Cell("baseline")
@@ -187,6 +187,7 @@ def engines_block(run: Run) -> Block:
     explain = prose("engines", measured="; ".join(present) or "not recorded")
     if missing:
         explain += f" {prose('engines-missing', missing='; '.join(missing))}"
+    explain += _slower(run)
     named = names(run)
 
     def name(label: str) -> Callable[[Record], str]:
@@ -206,6 +207,17 @@ def engines_block(run: Run) -> Block:
     if speeds:
         explain += f" {prose('classes')}"
     return table("engines", "Engines and precisions", explain, speeds, columns)
+
+
+def _slower(run: Run) -> str:
+    """Which forms were left out as too slow, as a sentence."""
+    batch = lookups.batches(run)[0]
+    screened = run.table.all("screened_speed", batch=batch)
+    slower = [form_name(form_of(record)) for record in screened if not record.labels["competes"]]
+    if not slower:
+        return ""
+    count = wording.count_of(screened[0].count, "call" if batch > 1 else "input")
+    return f" {prose('slower', count=count, forms='; '.join(slower))}"
 
 
 def _text(record: Record) -> str:

@@ -154,9 +154,11 @@ def _trial(
     return speed_up(times[candidate], times[baseline])
 
 
-def sample(steps: Steps, examples: Examples, count: int) -> list[Mapping[str, Tensor]]:
-    """Some examples, one by one, the same in every run."""
-    inputs = [inputs for _, inputs in inputs_of(steps.task, examples, 1)]
+def sample(
+    steps: Steps, examples: Examples, count: int, batch: int = 1
+) -> list[Mapping[str, Tensor]]:
+    """Some batches of examples, by default one by one, the same in every run."""
+    inputs = [inputs for _, inputs in inputs_of(steps.task, examples, batch)]
     return random.Random(0).sample(inputs, min(count, len(inputs)))
 
 

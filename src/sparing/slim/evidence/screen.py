@@ -1,0 +1,61 @@
+"""Which forms can be worth their answers: a few texts show those that are slower than float32."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sparing.core.record import Label, Record
+from sparing.measure.inputs import InputTimes, fastest, time_inputs
+from sparing.slim.evidence.candidates import DENSE, Candidate, Screened
+from sparing.slim.search.choose import sample
+from sparing.slim.steps import Steps, speed_record
+
+# A form stays if it is slower than this by noise alone; timed on so many texts, in blocks.
+SLOWER, SAMPLE, BLOCK, ROUNDS = 1.2, 24, 4, 3
+EXACT = "float32"
+Times = Mapping[str, InputTimes[Any]]
+
+
+def screen(steps: Steps) -> tuple[tuple[Screened, ...], list[Record]]:
+    """Every form with its speed at the first batch size, and whether it competes.
+
+    A form does not if, at all batch sizes, it is ``SLOWER`` than the fastest float32 form of the
+    same model: that one changes fewer answers, or as many. The speeds are recorded.
+    """
+    both = steps.forms
+    keys = both.keys
+    runs = both.runs(keys)
+    near: set[Candidate] = set()
+    records: list[Record] = []
+    speeds: dict[Candidate, float] = {}
+    for batch in steps.options.batches:
+        inputs = sample(steps, steps.parts[0], max(2, SAMPLE // batch), batch)
+        threads = steps.engines.thread_count
+        times = time_inputs(runs, inputs, rounds=ROUNDS, threads=threads, block=BLOCK)
+        near |= set(competing(keys, times))
+        baseline = times[fastest(times, _exact(keys, DENSE))]
+        for key in keys:
+            labels: dict[str, Label] = {**key.labels, "batch": batch}
+            records.append(speed_record("screened_speed", times[str(key)], baseline, labels))
+            speeds.setdefault(key, float(records[-1].value or 0))
+    for record in records:
+        record.labels["competes"] = Candidate.from_labels(record.labels) in near
+    return tuple(Screened(key, speeds[key], key in near) for key in keys), records
+
+
+def competing(keys: Sequence[Candidate], times: Times) -> list[Candidate]:
+    """The forms that are not much slower than the fastest float32 form of the same model."""
+    limits = {
+        model: SLOWER * _total(times, fastest(times, _exact(keys, model)))
+        for model in {key.model for key in keys}
+    }
+    return [key for key in keys if _total(times, str(key)) <= limits[key.model]]
+
+
+def _exact(keys: Sequence[Candidate], model: str) -> list[str]:
+    return [str(key) for key in keys if (key.model, key.precision) == (model, EXACT)]
+
+
+def _total(times: Times, name: str) -> float:
+    return float(times[name].typical_ms.sum())
