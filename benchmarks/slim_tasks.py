@@ -13,7 +13,7 @@ whole may be run in parts, also by several processes. Data comes from SPARING_DA
 texts, each once, are for training, a fifth for choosing, a fifth for testing, in every run the
 same. Texts without labels are sampled from a file, the smaller samples from the larger ones; their
 model is a fine-tuned classifier. Instead of a file, a task's name means its training texts that its
-runs leave out. Seed 0 alone has the static pruned model as a control.
+runs leave out.
 With ``--until fixed-width`` only the trainings are done, which may run side by side; a call without
 it measures all forms afterwards, on a machine that does nothing else. On one thread expect an hour
 or two for each run. It ends with the tables of ``slim_pool.py``.
@@ -35,6 +35,7 @@ import slim_pool
 from sparing.cli._settings import apply
 from sparing.core.errors import SparingError
 from sparing.experiment.inputs.task import load_for
+from sparing.experiment.plan import Plan
 from sparing.experiment.registry import find_study
 from sparing.experiment.run import write_atomically
 from sparing.report.page import write_report
@@ -139,14 +140,7 @@ def sample_texts(source: Path, count: int, folder: Path) -> Path:
 
 def options_of(name: str, seed: int, given: argparse.Namespace) -> slim.Options:
     """The settings of one run; ``name`` is a task, or ``texts-`` and their number."""
-    # the control is another training as long as all others, so one seed has it
-    common = slim.Options(
-        model=given.model,
-        speed=given.speed,
-        seed=seed,
-        static_control=seed == 0,
-        timed_examples=500,
-    )
+    common = slim.Options(model=given.model, speed=given.speed, seed=seed, timed_examples=500)
     if name.startswith("texts-"):
         folder = given.output_dir / "texts"
         source = Path(given.texts)
@@ -182,21 +176,23 @@ def run_one(name: str, seed: int, given: argparse.Namespace, bar: Progress) -> N
         if "unlabelled_examples" in TASKS.get(name, {}):
             unseen_texts(name, given)
         study, options = find_study("slim"), options_of(name, seed, given)
-        done = {cell.key: cell.done for cell in study.plan(options, run_dir).cells}
-        steps = list(done)
-        last = given.until or steps[-1]
-        if last not in steps:
-            raise SystemExit(f"no step is called {last!r}; there are: {', '.join(steps)}")
-        for step in steps[: steps.index(last) + 1]:
-            if done[step] and step != last:
-                continue
+        # each call reads the data anew, so that all steps are done in one where it is possible
+        for step in steps_until(given.until, study.plan(options, run_dir)) if given.until else "*":
             result = study.run(options, run_dir, on_progress=show, cells=step)
             if result.failures:
-                raise SystemExit(f"{run_dir}: the step {step} failed: {result.failures[0].error}")
+                raise SystemExit(f"{run_dir}: a step failed: {result.failures[0].error}")
     except SparingError as error:
         raise SystemExit(f"{run_dir}: {error}") from error
-    if last == steps[-1]:
+    if not given.until:
         write_report(run_dir)
+
+
+def steps_until(last: str, plan: Plan) -> list[str]:
+    """The steps that are to be done, up to this one."""
+    keys = [cell.key for cell in plan.cells]
+    if last not in keys:
+        raise SystemExit(f"no step is called {last!r}; there are: {', '.join(keys)}")
+    return [cell.key for cell in plan.cells[: keys.index(last) + 1] if not cell.done]
 
 
 def names_of(given: argparse.Namespace) -> list[str]:

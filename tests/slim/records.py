@@ -241,7 +241,7 @@ def surveyed() -> tuple[list[Point], list[Point]]:
     whole, reference = float(dense.layer_flops.sum(0).mean()), 1.2 * dense.logits[-1]
     for width in (1.0, 2 / 3, 0.5):
         seen = _outcomes(width)
-        points = points_of(task, Variant(width), seen, whole, reference)
+        points = points_of(task, Variant(width), seen, (whole, reference))
         every += points
         leaving = [point for point in best(points) if point.kind == "exits"]
         controls += [random_control(task, seen, point, whole, reference) for point in leaving]

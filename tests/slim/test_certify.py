@@ -15,6 +15,7 @@ from sparing.core.errors import DataError, UsageError
 from sparing.slim.evidence import certify as certifying
 from sparing.slim.evidence.candidates import Candidate, Screened, Timed, changed_by
 from sparing.slim.evidence.certify import FILE, answer_forms, answers_of, certify
+from sparing.slim.inputs import inputs_of
 from sparing.slim.state import read_state, write_state
 from sparing.slim.study import steps_of
 from sparing.slim.texts import FILE as DENSE_FILE
@@ -60,7 +61,9 @@ def pretend(steps, changes, speeds):
             name = "|".join((part, key.model, key.engine, key.precision, key.settings))
             stored[name] = logits[:, None].contiguous()
     save_file(stored, steps.models.folder / FILE)
-    forms = tuple(Screened(timed.candidate, timed.speed, competes=True) for timed in keys)
+    forms = tuple(
+        Screened(timed.candidate, timed.speed, competes=True, near=True) for timed in keys
+    )
     state = replace(steps.state, forms=forms, candidates=tuple(keys))
     write_state(steps.models.folder, state)
 
@@ -163,6 +166,27 @@ def test_points_are_those_of_the_stored_answers(texts_run, steps):
         name = "|".join(("choose", one.model, one.engine, one.precision, one.settings))
         changed = changed_by(one, stored[name], steps.dense_logits)
         assert timed.changed == pytest.approx(float(np.mean(changed)))
+
+
+def test_stored_answers_are_those_of_whole_cascades(texts_run, steps):
+    """The dense model's answers at the end of a cascade are taken from its own form."""
+    stored = load_file(texts_run.folder / FILE)
+    inputs = dict(sample_of(steps, 6))
+    cascades = [key for key in steps.state.competing if key.cascades]
+    assert {key.model for key in cascades} == {"dense", "slim"}
+    for key in cascades:
+        chain = steps.forms.chain(key, cascade=True)
+        name = "|".join(("choose", key.model, key.engine, key.precision, key.settings))
+        for row, one in inputs.items():
+            torch.testing.assert_close(
+                stored[name][row], chain.every_exit(one)[0], atol=1e-4, rtol=0
+            )
+
+
+def sample_of(steps, count):
+    """Some choosing texts by their row."""
+    batches = inputs_of(steps.task, steps.parts[0], 1)
+    return [(rows[0], inputs) for rows, inputs in batches[::7][:count]]
 
 
 def test_answers_that_are_damaged_are_one_line(steps):

@@ -14,14 +14,14 @@ from sparing.cli._shared import Data, Json, Overwrite, Plan, progress_bar, verb
 from sparing.core.errors import UsageError
 
 TEXTS = ("texts", "hold_out")
-NAMED = ("model", "task", *TEXTS, "speed", "floor", "agree", "epochs", "seed")
+NAMED = ("model", "task", *TEXTS, "speed", "floor", "agree", "least_cosine", "epochs", "seed")
 
 EXAMPLE = "sparing slim models/digits --speed 1.5 --quick"
 
 
 @verb
 def run(
-    model: Annotated[str, typer.Argument(help="A BERT or ViT classifier's folder, bert or vit.")],
+    model: Annotated[str, typer.Argument(help="A BERT or ViT folder, bert or vit.")],
     task: Annotated[
         str, typer.Option(help="A task; default: the one that the model was trained for.")
     ] = "",
@@ -30,6 +30,7 @@ def run(
     speed: Annotated[float, typer.Option(help="Target: speed over the fastest dense form.")] = 2,
     floor: Annotated[float, typer.Option(help="Target: this share of the dense score.")] = 0.995,
     agree: Annotated[float, typer.Option(help="Certify this share of answers; 0: five.")] = 0.0,
+    least_cosine: Annotated[float, typer.Option(help="Vectors agree from this cosine on.")] = 0.95,
     epochs: Annotated[int, typer.Option(help="Epochs of distillation; 0: the default.")] = 0,
     seed: Annotated[int, typer.Option(help="The seed of everything that is sampled.")] = 0,
     quick: Annotated[bool, typer.Option(help="Fewer inputs; wider intervals.")] = False,
@@ -43,13 +44,14 @@ def run(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a fine-tuned classifier faster, above an accuracy floor.
+    """Make a fine-tuned classifier or an embedding model faster, with a bound on changed answers.
 
     Heads, neurons and layers of a BERT or ViT are removed, and easy inputs may exit early.
+    A folder of sentence-transformers needs texts alone: its vectors are kept.
     """
     task = _task_of(model, task, texts)
     named = {"model": model, "task": task, "texts": texts, "hold_out": hold_out, "seed": seed}
-    named |= {"speed": speed, "floor": floor, "agree": agree}
+    named |= {"speed": speed, "floor": floor, "agree": agree, "least_cosine": least_cosine}
     options = _options(quick, named, epochs, settings or [])
     folder = output_dir or Path("runs") / f"slim-{Path(texts or task).stem}"
     if plan:
@@ -98,6 +100,6 @@ def _checked(settings: list[str]) -> list[str]:
     for setting in settings:
         name = setting.partition("=")[0].strip()
         if name in NAMED:
-            option = "the first argument" if name == "model" else f"--{name}"
+            option = "the first argument" if name == "model" else f"--{name.replace('_', '-')}"
             raise UsageError(f"--set {name}: give {option} instead")
     return settings

@@ -25,6 +25,26 @@ settings = {{"INFERENCE_PRECISION_HINT": "{hint}"}}
 path = "openvino/openvino_model.xml"
 outputs = openvino.Core().compile_model(path, "CPU", settings)(inputs)""",
 }
+CHAIN = """import json
+{reading}
+chain = json.load(open("chain.json"))
+for name in chain["segments"]:
+    {opening}
+    hidden = outputs.get("next_hidden")
+    inputs = inputs if hidden is None else dict(inputs, hidden=hidden)
+    answer = outputs.get("sentence_embedding", outputs.get("logits"))
+    powers = numpy.exp(answer[0] - answer[0].max())
+    if powers.max() / powers.sum() > chain["threshold"]:
+        break  # sure enough: later segments are not run
+print(answer[0])"""
+OPENING = {
+    "onnxruntime": """model = onnxruntime.InferenceSession(name)
+    given = {each.name: inputs[each.name] for each in model.get_inputs()}
+    outputs = dict(zip([made.name for made in model.get_outputs()], model.run(None, given)))""",
+    "openvino": """model = openvino.Core().compile_model(name, "CPU", settings)
+    given = {each.any_name: inputs[each.any_name] for each in model.inputs}
+    outputs = {made.any_name: held for made, held in model(given).items()}""",
+}
 RESULTS = {
     "logits": "logits",
     "start_logits": "start",
@@ -88,6 +108,20 @@ def _code(
         *(f'{RESULTS[output]} = outputs["{output}"]' for output in outputs),
     ]
     return "\n".join(["```python", *lines, "```"])
+
+
+def chain_program(engine: str, floats: FloatPrecision, example: str) -> str:
+    """The lines that open a folder's chain with its engine alone and answer one input.
+
+    ``example`` is a text; empty for inputs that no tokenizer makes. Segments run in turn until the
+    largest class probability is above the threshold.
+    """
+    names = ["input_ids", "attention_mask", "token_type_ids"] if example else ["pixel_values"]
+    reading = (TOKENS if example else ARRAYS).format(names=names, example=json.dumps(example))
+    reading += f"\nimport {engine}"
+    if engine == "openvino":
+        reading += f'\nsettings = {{"INFERENCE_PRECISION_HINT": "{HINTS[floats]}"}}'
+    return f"```python\n{CHAIN.format(reading=reading, opening=OPENING[engine])}\n```"
 
 
 def _listed(labels: Mapping[int, str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from jaxtyping import Float, Int
+from safetensors.torch import save_file
 from torch import Tensor
 
 from sparing.core.errors import CheckpointError, Unsupported, UsageError, quoted
 from sparing.core.reading import read_json, read_object
+from sparing.core.writing import write_atomically
 
 FILE, SIZES, SETTINGS = (
     "modules.json",
@@ -21,6 +24,7 @@ FILE, SIZES, SETTINGS = (
 )
 PACKAGE, ENCODER, VECTOR = "sentence_transformers", "Transformer", "sentence_embedding"
 LATER = ("Pooling", "Dense", "Normalize")
+MIX = "slim_Dense"  # the folder of the linear layer that slim adds
 
 
 @dataclass(frozen=True)
@@ -45,10 +49,25 @@ class Sentences:
             opened.append(getattr(classes, kind).load(str(folder)).eval())
         return opened
 
-    def copy(self, folder: Path) -> None:
+    def dimensions(self, width: int) -> int:
+        """How many numbers a vector has that is made of tokens of ``width``.
+
+        Raises ``CheckpointError`` for a linear layer that does not say.
+        """
+        for _, path in (module for module in self.later if module[0] == "Dense"):
+            file = self.folder / path / "config.json"
+            stated = read_object(file, CheckpointError).get("out_features")
+            if type(stated) is not int or stated < 1:
+                raise CheckpointError(f"{file} is damaged: out_features is {quoted(stated)}")
+            width = stated
+        return width
+
+    def copy(self, folder: Path, mix: Any = None) -> None:
         """Copy the descriptions and the later modules into another folder.
 
         A module without a folder of its own has no files: those beside it are the encoder's.
+        ``mix`` is a linear layer (``torch.nn.Linear``) for the pooled vectors, which becomes a
+        module after the pooling.
         """
         for name in (FILE, SIZES, SETTINGS):
             if (self.folder / name).is_file():
@@ -58,6 +77,24 @@ class Sentences:
                 if file.suffix in (".json", ".safetensors"):
                     (folder / path).mkdir(parents=True, exist_ok=True)
                     shutil.copyfile(file, folder / path / file.name)
+        if mix is not None:
+            self._add_linear(folder, mix)
+
+    def _add_linear(self, folder: Path, mix: Any) -> None:
+        """Write a linear layer as a module after the pooling, as sentence-transformers would."""
+        inside = folder / MIX
+        inside.mkdir()
+        sizes = {"in_features": mix.in_features, "out_features": mix.out_features, "bias": True}
+        content = {**sizes, "activation_function": "torch.nn.modules.linear.Identity"}
+        write_atomically(inside / "config.json", json.dumps(content, indent=2) + "\n")
+        weights = {f"linear.{name}": held.contiguous() for name, held in mix.state_dict().items()}
+        save_file(weights, inside / "model.safetensors")
+        listed = list(read_json(folder / FILE, CheckpointError))
+        places = [_kind(str(one["type"]), folder / FILE) for one in listed]
+        one = {"path": MIX, "type": f"{PACKAGE}.models.Dense"}
+        listed.insert(places.index("Pooling") + 1, one)
+        numbered = [{**one, "idx": n, "name": str(n)} for n, one in enumerate(listed)]
+        write_atomically(folder / FILE, json.dumps(numbered, indent=2) + "\n")
 
 
 def vectors(

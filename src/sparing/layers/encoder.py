@@ -18,6 +18,7 @@ from sparing.layers.gates import kept_tokens, new_gate, open_tokens
 from sparing.layers.packing import Layout, Packed, mean_after_first
 from sparing.layers.passes import Group, Results, Spent, Trace, joined
 from sparing.layers.plan import LayerSizes, Plan
+from sparing.layers.vectors import VectorForm, VectorHead
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,10 @@ class HeadForm:
     def least_tokens(self) -> int:
         """How many tokens of an input must remain for the head to read."""
         return 2 if self.averages else 1
+
+    def build(self) -> ExitHead:
+        """A head of this form."""
+        return ExitHead(self)
 
 
 class ExitHead(nn.Module):
@@ -82,7 +87,7 @@ class AdaptiveEncoder(nn.Module):
         self,
         sizes: Sequence[LayerSizes],
         form: LayerForm,
-        head: HeadForm,
+        head: HeadForm | VectorForm,
         exits: Sequence[int] = (),
     ) -> None:
         super().__init__()
@@ -90,7 +95,7 @@ class AdaptiveEncoder(nn.Module):
         numbers = sorted({*exits, len(sizes)})
         if numbers[0] < 1 or numbers[-1] > len(sizes):
             raise UsageError(f"exits are layers from 1 to {len(sizes)}; got {list(exits)}")
-        self.heads = nn.ModuleDict({str(number): ExitHead(head) for number in numbers})
+        self.heads = nn.ModuleDict({str(number): head.build() for number in numbers})
         self.confidences = nn.ModuleDict()
         self.gates = nn.ModuleDict()
         self.gate_kind = ""
@@ -99,6 +104,22 @@ class AdaptiveEncoder(nn.Module):
     def sizes(self) -> list[LayerSizes]:
         """The sizes of each layer."""
         return [self._at(number).sizes for number in range(1, len(self.layers) + 1)]
+
+    def described(self) -> dict[str, Any]:
+        """Its sizes and heads for JSON, which ``AdaptiveEncoder`` is built from again."""
+        form = self.head(len(self.layers)).form
+        described: dict[str, Any] = {
+            "sizes": [size.to_list() for size in self.sizes],
+            "exits": list(self.exits),
+        }
+        if isinstance(form, VectorForm):
+            described["vector"] = form.to_dict()
+        if self.confidences:
+            described["confidences"] = [int(number) for number in self.confidences]
+        if self.gates:
+            places = [int(number) for number in self.gates]
+            described["gates"] = {"kind": self.gate_kind, "places": places}
+        return described
 
     @property
     def exits(self) -> tuple[int, ...]:
@@ -112,7 +133,7 @@ class AdaptiveEncoder(nn.Module):
         """
         batch, logged = len(layout.lengths), is_logged(self)
         results = Results(
-            rows.new_zeros(batch, self.head(plan.layers).classifier.out_features),
+            rows.new_zeros(batch, self.head(plan.layers).form.classes),
             torch.full((batch,), plan.layers, device=rows.device),
             torch.zeros(batch, dtype=torch.float64) if logged else None,
             torch.zeros(batch, dtype=torch.bool, device=rows.device),
@@ -162,7 +183,7 @@ class AdaptiveEncoder(nn.Module):
         """
         for number in places:
             width = self.head(number).form.width
-            like = self.head(number).classifier.weight
+            like = next(self.head(number).parameters())
             self.confidences[str(number)] = ConfidenceHead(width).to(like.device, like.dtype)
 
     def add_gates(self, kind: str, places: Sequence[int]) -> None:
@@ -178,7 +199,7 @@ class AdaptiveEncoder(nn.Module):
         head = self.head(last)
         if head.form.averages:
             raise UsageError("the model's head reads all tokens: gates need a class token")
-        like = head.classifier.weight
+        like = next(head.parameters())
         gates = {str(n): new_gate(kind, head.form.width, n) for n in sorted(set(places))}
         self.gates = nn.ModuleDict(gates).to(like.device, like.dtype)
         self.gate_kind = kind
@@ -272,7 +293,7 @@ class AdaptiveEncoder(nn.Module):
         layer: ElasticLayer = self.layers[number - 1]  # type: ignore[assignment]
         return layer
 
-    def head(self, number: int) -> ExitHead:
+    def head(self, number: int) -> ExitHead | VectorHead:
         """The head after a layer; raises ``UsageError`` where there is none."""
         if str(number) not in self.heads:
             have = ", ".join(self.heads)

@@ -41,6 +41,7 @@ Row = tuple[str, ...]
 # The hub's names of our metrics, where they differ.
 HUB_METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}
 PIPELINES = {"tokens": "text-classification", "image": "image-classification"}
+VECTORS = "feature-extraction"
 
 
 def model_card(run: Run, steps: Steps, source: str) -> str:
@@ -64,7 +65,7 @@ def model_card(run: Run, steps: Steps, source: str) -> str:
         *_scores(table),
         *_speeds(table, run, steps.engines.thread_count),
         "## Inputs and labels",
-        f"{_inputs(task)} Labels: {_labels(task)}.",
+        f"{_inputs(task)} {_answers(task)}",
         "## Load it",
         *([LOADING] if form.engine != "eager" else []),
         MODULE_LOADING,
@@ -78,7 +79,7 @@ def _head(table: RecordTable, task: Task, form: Candidate, source: str) -> str:
     """The YAML head without its marks; unknown values are left out."""
     results = [
         EvalResult(
-            task_type=PIPELINES.get(task.kind, "other"),
+            task_type=_pipeline(task) or "other",
             dataset_type=task.name,
             dataset_name=task.name,
             dataset_split="test",
@@ -94,13 +95,18 @@ def _head(table: RecordTable, task: Task, form: Candidate, source: str) -> str:
         library_name="sparing",
         license=_license(source),
         tags=tags,
-        pipeline_tag=PIPELINES.get(task.kind),
+        pipeline_tag=_pipeline(task),
         base_model=source if _is_hub_id(source) else None,
         metrics=[result.metric_type for result in results] or None,
         model_name=f"{Path(source).name} on {task.name}, made faster",
         eval_results=results or None,
     )
     return head.to_yaml()
+
+
+def _pipeline(task: Task) -> str | None:
+    """What the hub calls such a task."""
+    return VECTORS if task.answer == "vector" else PIPELINES.get(task.kind)
 
 
 def _is_hub_id(source: str) -> bool:
@@ -188,6 +194,12 @@ def _inputs(task: Task) -> str:
     if task.kind == "image":
         return f"Images of {task.image_size} × {task.image_size} pixels, {task.channels} channels."
     return f"The longest input has {task.tokens:,} tokens."
+
+
+def _answers(task: Task) -> str:
+    if task.answer == "vector":
+        return f"A vector has {task.classes:,} numbers."
+    return f"Labels: {_labels(task)}."
 
 
 def _labels(task: Task) -> str:

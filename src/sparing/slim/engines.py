@@ -22,6 +22,7 @@ from sparing.layers.plan import Plan
 from sparing.slim.evidence.candidates import DENSE, Candidate, key_of
 from sparing.tasks import Task
 from sparing.transfer.adaptive import AdaptiveClassifier
+from sparing.transfer.embedding import SentenceEncoder
 from sparing.transfer.freezing import segments
 
 if TYPE_CHECKING:
@@ -70,9 +71,13 @@ class Engines:
             inputs.append(one)
         return inputs
 
-    def dense(self, model: PreTrainedModel) -> Forms:
+    def dense(self, model: PreTrainedModel | SentenceEncoder) -> Forms:
         """The dense model in every engine and precision."""
-        return Forms([dense_segment(model).eval()], folder=self.folder / "dense", **self.options)
+        if isinstance(model, SentenceEncoder):
+            segment = dense_segment(model.encoder, list(model.later)).eval()
+        else:
+            segment = dense_segment(model).eval()
+        return Forms([segment], folder=self.folder / "dense", **self.options)
 
     def ours(self, model: AdaptiveClassifier, plan: Plan, name: str) -> Forms:
         """A plan in every engine and precision; ``name`` is the folder of its exported files."""

@@ -11,14 +11,20 @@ from torch import Tensor
 from sparing.tasks import Examples, Task
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from transformers import PreTrainedModel
+
+    from sparing.transfer.embedding import SentenceEncoder
+
+    Dense: TypeAlias = PreTrainedModel | SentenceEncoder
 
 BATCH = 64
 
 
 @torch.inference_mode()
-def answers_to(task: Task, examples: Examples, model: PreTrainedModel) -> Tensor:
-    """A model's logits of all examples (count, classes), in their order, on the CPU."""
+def answers_to(task: Task, examples: Examples, model: Dense) -> Tensor:
+    """A model's answers to all examples (count, outputs), in their order, on the CPU."""
     logits = torch.zeros(len(examples), task.classes)
     for indices, inputs in inputs_of(task, examples, BATCH):
         given = {name: value.to(model.device) for name, value in inputs.items()}

@@ -18,15 +18,22 @@ from sparing.layers.plan import Plan
 from sparing.models import build_model, names
 from sparing.models.shared.labels import require_order
 from sparing.models.shared.shape import image_config
+from sparing.slim.answer import CLASS, Answer
 from sparing.slim.options import Options
-from sparing.slim.texts import AGREEMENT, CALIBRATE, answered, without_labels
+from sparing.slim.texts import CALIBRATE, LABELLESS, answered, without_labels
 from sparing.tasks import Examples, Task
 from sparing.train import Distillation, Recipe, TrainResult, default_recipe, train
 from sparing.train.elastic import Draw, ElasticLoss
 from sparing.train.surroundings import generators_kept
 from sparing.transfer.adaptive import AdaptiveClassifier, adapt
 from sparing.transfer.dropout import without_dropout
-from sparing.transfer.families import layer_sizes, require_classifier
+from sparing.transfer.embedding import (
+    SentenceEncoder,
+    adapt_embedder,
+    open_sentences,
+    vector_importance,
+)
+from sparing.transfer.families import layer_sizes, require_classifier, require_encoder
 from sparing.transfer.freezing import freeze
 from sparing.transfer.gradual import labelled_batches
 from sparing.transfer.importance import importance
@@ -35,6 +42,8 @@ from sparing.transfer.ordering import order_by_importance
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from sparing.slim.inputs import Dense
 
 IMPORTANCE_EXAMPLES = 512
 # Inputs that a pretrained model is trained on by default, at least; with 6,400 four layers of
@@ -65,11 +74,12 @@ class Models:
     attention_dropout: bool = True
     fixed_width_epochs: int = 0
     taught: Task | None = None
+    answer: Answer = CLASS
 
     @property
     def labelless(self) -> bool:
         """Whether the dense model's answers take the place of labels."""
-        return self.given.metric == AGREEMENT
+        return self.given.metric in LABELLESS
 
     @cached_property
     def task(self) -> Task:
@@ -99,12 +109,19 @@ class Models:
         """Whether the source is already a classifier for the task: then it is the dense model."""
         if self.source in names():
             return False
+        if self.embeds:
+            return True
         same_classes = self.own_classes == self.given.classes
         if same_classes:
             require_order(
                 configuration(self.source).get("id2label"), self.given.labels, self.source
             )
         return same_classes
+
+    @property
+    def embeds(self) -> bool:
+        """Whether the answer is a vector."""
+        return self.given.answer == "vector"
 
     @cached_property
     def own_classes(self) -> int:
@@ -135,19 +152,33 @@ class Models:
         with generators_kept():
             fine_tuned = self.fine_tuned
             model = open_model(self.source) if fine_tuned else build_model(self.source, self.given)
-        require_reads(require_classifier(model), self.given, self.source)
+        checked = require_encoder(model) if self.embeds else require_classifier(model)
+        require_reads(checked, self.given, self.source)
         return shape_of(image_config(model.config))
 
-    def dense(self) -> PreTrainedModel:
+    def dense(self) -> Dense:
         """The dense model; raises ``UsageError`` before it has been trained."""
+        if self.embeds:
+            return open_sentences(self.source).float().eval()
         if self.fine_tuned:
             given = require_classifier(open_model(self.source)).float()
             return self._with_attention_dropout(given).eval()
         return require_classifier(open_model(str(self._trained("dense")))).eval()
 
-    def baseline(self) -> PreTrainedModel:
+    def baseline(self) -> Dense:
         """The dense baseline: the dense model, without gradients."""
         return self.dense().requires_grad_(False)
+
+    def whole(self, exits: Sequence[int] | None = None) -> AdaptiveClassifier:
+        """The adaptive form of the dense model, with heads after these layers."""
+        dense = self.dense()
+        if isinstance(dense, SentenceEncoder):
+            return adapt_embedder(dense, exits)
+        return adapt(dense, exits)
+
+    def objective(self, draw: Draw) -> ElasticLoss:
+        """The loss against the baseline's answers for plans that are sampled."""
+        return self.answer.loss(self.baseline(), FOLLOW, draw, self.seed)
 
     def adaptive(self) -> AdaptiveClassifier:
         """The distilled adaptive model; raises ``UsageError`` before it has been trained."""
@@ -182,8 +213,7 @@ class Models:
         It starts as the dense model and is distilled from the baseline. Embeddings are not trained:
         they cost no FLOPs.
         """
-        dense = self.dense()
-        model = self.ordered(dense)
+        model = self.ordered()
         model.embeddings.requires_grad_(False)
         model.plan = self.draw.typical(model)
         return self._distil(model, self.draw, self.recipe, "adaptive")
@@ -194,7 +224,7 @@ class Models:
         A training that has ended is read back.
         """
         fixed = replace(plan, exits=(), threshold=1.0)
-        model = freeze(self.ordered(self.dense(), exits=[plan.layers]), fixed)
+        model = freeze(self.ordered(exits=[plan.layers]), fixed)
         model.embeddings.requires_grad_(False)
         draw = Draw((1.0,), (1.0,), (plan.tokens_kept,), plan.tokens_after)
         return self._distil(model, draw, self.whole_recipe, folder)
@@ -211,20 +241,23 @@ class Models:
             self.taught_on,
             replace(recipe, distillation=FOLLOW),
             output_dir=self.folder / "models" / name,
-            objective=ElasticLoss(self.baseline(), FOLLOW, draw, self.seed),
+            objective=self.objective(draw),
         )
 
-    def ordered(
-        self, dense: PreTrainedModel, exits: Sequence[int] | None = None
-    ) -> AdaptiveClassifier:
+    def ordered(self, exits: Sequence[int] | None = None) -> AdaptiveClassifier:
         """The adaptive form before training, heads and neurons in order of importance.
 
         ``exits`` are the layers with a head; unless given, those from a third of the depth on.
         """
+        dense = self.dense()
         depth = len(layer_sizes(dense.config))
-        model = adapt(dense, exits=exits or range(max(1, depth // 3), depth + 1))
+        model = self.whole(exits or range(max(1, depth // 3), depth + 1))
         batches = labelled_batches(self.task, IMPORTANCE_EXAMPLES, self.seed)
-        order_by_importance(model, importance(dense, batches))
+        if isinstance(dense, SentenceEncoder):
+            ranked = vector_importance(dense, batches, self.seed)
+        else:
+            ranked = importance(dense, batches)
+        order_by_importance(model, ranked)
         return model
 
     def _with_attention_dropout(self, model: PreTrainedModel) -> PreTrainedModel:

@@ -53,6 +53,8 @@ class Options:
     # The share of the dense model's answers that are certified to stay; 0 certifies the frontier
     # of 99 to 92 % and serves its point of 95 %.
     agree: Annotated[float, within(0, 1, ends="[)")] = 0.0
+    # Of an embedding: the cosine with the dense model's vector from which two agree.
+    least_cosine: Annotated[float, within(-1, 1, ends="(]")] = 0.95
     # The guarantee on these answers fails with this probability.
     delta: Annotated[float, within(0, 1, ends="()")] = 0.05
 
@@ -120,6 +122,8 @@ class Options:
         """The shares of tokens to try; several for long inputs."""
         if self.tokens:
             return self.tokens
+        if task.answer == "vector":
+            return (1.0,)
         lengths = task.validation.lengths
         if task.kind == "image":
             lengths = [task.tokens]

@@ -20,7 +20,8 @@ class Promise:
     """The served form and what is certified of it.
 
     At most ``epsilon`` of its answers differ from the dense model's, with confidence 1 - ``delta``;
-    of ``count`` calibration answers ``changed`` do. ``reference`` says that it is the dense model
+    of ``count`` calibration answers ``changed`` do. Vectors do not differ from a cosine of
+    ``least_cosine`` on. ``reference`` says that it is the dense model
     in float32, whose answers are the same.
     """
 
@@ -30,6 +31,7 @@ class Promise:
     changed: int
     count: int
     reference: bool
+    least_cosine: float | None = None
 
 
 def promise_of(table: RecordTable) -> Promise | None:
@@ -44,6 +46,7 @@ def promise_of(table: RecordTable) -> Promise | None:
         int(_number(seen, "disagreements")),
         seen.count,
         seen.labels.get("reference") is True,
+        None if seen.labels.get("least_cosine") is None else _number(seen, "least_cosine"),
     )
 
 
@@ -58,10 +61,12 @@ def guarantee(promise: Promise) -> tuple[str, str]:
         "seen": promise.changed,
         "count": promise.count,
     }
-    if promise.reference:
-        return prose("reference", **values), prose("reference-meaning", **values)
     key = "guarantee-dense" if form.model == DENSE else "guarantee"
-    return prose(key, **values), prose("meaning", **values)
+    key = "reference" if promise.reference else key
+    meaning = prose("reference-meaning" if promise.reference else "meaning", **values)
+    if promise.least_cosine is not None:
+        meaning += f" {prose('cosine', cosine=promise.least_cosine)}"
+    return prose(key, **values), meaning
 
 
 def form_of(record: Record) -> Candidate:

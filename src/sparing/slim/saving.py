@@ -6,17 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sparing.core.errors import UsageError
+from sparing.core.errors import DataError, UsageError
 from sparing.core.paths import expanded
 from sparing.core.scratch import scratch_beside
 from sparing.core.writing import write_atomically
 from sparing.experiment.owned import drop_folder, require_own
+from sparing.experiment.records import RecordTable
 from sparing.experiment.run import Run
 from sparing.foreign.pretrained import write_pretrained
 from sparing.layers.plan import Plan
 from sparing.slim.card import model_card
 from sparing.slim.evidence.candidates import Candidate
+from sparing.slim.promise import promise_of
 from sparing.slim.search.exits import decide, dense_flops, outcomes, score
+from sparing.slim.serving import mix_of, sentences, write_serving
 from sparing.slim.state import State
 from sparing.slim.steps import OURS, Steps
 from sparing.transfer.adaptive import AdaptiveClassifier, FrontierPoint
@@ -43,10 +46,13 @@ def save(steps: Steps, run: Run, source: str) -> Path:
         model.plan = _plan_of(model, served)
         _set_frontier(steps, model, [*state.thresholds, _point_of(steps, model)])
         write_pretrained(model, part)
+        inside = sentences(steps)
+        if inside is not None:
+            inside.copy(part, mix_of(steps))
         _save_any_budget(steps, state, part / ANY_BUDGET)
         if steps.task.tokenizer is not None:
             write_pretrained(steps.task.tokenizer, part)
-        both.write(served, part / SERVE)
+        _write_served(steps, run, served, part)
         for point in state.points:
             if point.candidate not in (None, served):
                 both.write(point.candidate, part / FORMS / f"{100 * (1 - point.epsilon):g}")
@@ -55,6 +61,13 @@ def save(steps: Steps, run: Run, source: str) -> Path:
         drop_folder(target)
         part.replace(target)
     return target
+
+
+def _write_served(steps: Steps, run: Run, served: Candidate, part: Path) -> None:
+    promise = promise_of(RecordTable(run.records()))
+    if promise is None:
+        raise DataError(f"{run.folder} has no certified form: an earlier step has failed")
+    write_serving(steps, served, promise, part / SERVE)
 
 
 def _plan_of(model: AdaptiveClassifier, served: Candidate) -> Plan:

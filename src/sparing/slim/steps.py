@@ -16,6 +16,7 @@ from sparing.core.record import Label, Record
 from sparing.experiment.inputs.fit import token_limit
 from sparing.layers.plan import Plan
 from sparing.measure.inputs import InputTimes, speed_up, time_inputs
+from sparing.slim.answer import Answer
 from sparing.slim.engines import BothForms, Engines, Runs
 from sparing.slim.evidence.candidates import DENSE as DENSE
 from sparing.slim.evidence.candidates import OURS as OURS
@@ -27,10 +28,10 @@ from sparing.slim.options import Options
 from sparing.slim.search.exits import dense_flops
 from sparing.slim.search.resampling import good_enough, score_difference
 from sparing.slim.state import State, read_state, served, write_state
-from sparing.slim.texts import AGREEMENT
 from sparing.tasks import Examples, Task
 from sparing.tasks.shared.scores import metric
-from sparing.transfer.adaptive import AdaptiveClassifier, adapt
+from sparing.transfer.adaptive import AdaptiveClassifier
+from sparing.transfer.embedding import SentenceEncoder
 
 STATIC, TOKENIZER = "static", "tokenizer"
 SOME = 0.5
@@ -60,6 +61,11 @@ class Steps:
         write_state(self.models.folder, replace(self.state, **results))
 
     @property
+    def answer(self) -> Answer:
+        """The kind of answer."""
+        return self.models.answer
+
+    @property
     def epsilon(self) -> float:
         """The share of changed answers that the served form is certified for."""
         return self.options.changed
@@ -81,7 +87,8 @@ class Steps:
 
         Its threshold only says that there are exits: each form has a threshold of its own.
         """
-        return replace(self.model().plan, threshold=SOME)
+        plan = self.model().plan
+        return replace(plan, threshold=SOME) if plan.exits else plan
 
     def model(self) -> AdaptiveClassifier:
         """The model that was cut out and fine-tuned at its width."""
@@ -104,7 +111,8 @@ class Steps:
         baseline, model = self.models.baseline(), self.model()
         dense = self.engines.dense(baseline)
         slim = self.engines.ours(model, self.plan(), "slim")
-        longest = token_limit(baseline) if self.task.kind == "tokens" else None
+        encoder = baseline.encoder if isinstance(baseline, SentenceEncoder) else baseline
+        longest = token_limit(encoder) if self.task.kind == "tokens" else None
         return BothForms(dense, slim, self.engines.thread_count, longest)
 
     @cached_property
@@ -123,7 +131,7 @@ class Steps:
     @cached_property
     def dense_flops(self) -> float:
         """The mean FLOPs of the dense model for the inputs that plans are chosen on."""
-        return float(dense_flops(adapt(self.models.dense()), self.parts[0]).mean())
+        return float(dense_flops(self.models.whole(), self.parts[0]).mean())
 
     @cached_property
     def dense_logits(self) -> Tensor:
@@ -140,7 +148,7 @@ class Steps:
 
         Always, if the score is the agreement with the dense model: that is certified.
         """
-        if self.task.metric == AGREEMENT:
+        if self.models.labelless:
             return True
         labels, floor = self.parts[0].labels, self.options.floor
         return good_enough(self.task.metric, logits, self.dense_logits, labels, floor)[2]

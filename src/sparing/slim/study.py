@@ -25,6 +25,7 @@ from sparing.experiment.records import RecordTable
 from sparing.experiment.run import Cell, Failure, Run
 from sparing.experiment.study import base_config, plain
 from sparing.measure.calibration import examples_needed
+from sparing.slim.answer import answer_of
 from sparing.slim.engines import Engines
 from sparing.slim.evidence.certify import answer_forms, certify, time_candidates
 from sparing.slim.evidence.kept import FORM, kept_share
@@ -73,7 +74,7 @@ def _begun(options: Options, folder: Path, data: Path | None) -> tuple[dict[str,
     """The run's configuration and its steps."""
     refuse_model_folder(options.model, folder)
     require_openable_model(options.model)
-    refuse_others(options.model)
+    refuse_others(options.model, texts=bool(options.texts))
     task, resolved = task_of(options, data)
     task = with_fewer(task, options.train_tokens)
     _require_held_out(task, options)
@@ -124,6 +125,7 @@ def steps_of(options: Options, task: Task, folder: Path, data: Path | None = Non
         attention_dropout=options.attention_dropout,
         fixed_width_epochs=fixed_width_epochs,
         taught=taught,
+        answer=answer_of(task, options.least_cosine),
     )
     engines = Engines(task, folder / "engines", options.thread_count)
     return Steps(models, engines, options)
@@ -271,7 +273,7 @@ def _described(options: Options, steps: Steps, folder: Path) -> dict[str, Any]:
             "kind": task.kind,
             "metric": task.metric,
             "chance": None if labelless else task.chance,
-            "classes": task.classes,
+            "classes": None if steps.models.embeds else task.classes,
             "licence": task.licence,
             "source": task.source,
             "subset": task.subset,

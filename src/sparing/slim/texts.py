@@ -19,10 +19,12 @@ from sparing.tasks.shared.task import UNLABELLED
 from sparing.tasks.texts import parts_of, read_texts, task_of_texts
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from sparing.slim.inputs import Dense
 
 FILE = "dense-answers.safetensors"
-AGREEMENT = "agreement"
+AGREEMENT, COSINE = "agreement", "cosine"
+# Metrics for which the dense model's answers take the place of labels.
+LABELLESS = (AGREEMENT, COSINE)
 CALIBRATE = "calibrate"
 
 
@@ -49,6 +51,8 @@ def texts_task(
         raise UsageError(f"task_options: {error}") from error
     parts = parts_of(read, seed=seed, hold_out=hold_out, needed=examples_needed(changed, delta))
     task = task_of_texts(parts, model)
+    if task.answer == "vector":
+        return replace(task, metric=COSINE, metrics=(COSINE,))
     return task if labelled(task) else replace(task, metric=AGREEMENT, metrics=(AGREEMENT,))
 
 
@@ -58,23 +62,27 @@ def labelled(task: Task) -> bool:
     return not any(bool((examples.labels == UNLABELLED).any()) for examples in held)
 
 
-def answer_splits(model: PreTrainedModel, task: Task, folder: Path) -> dict[str, float]:
-    """Store the dense model's answers to all splits in a run's folder, and return their shares.
+def answer_splits(model: Dense, task: Task, folder: Path) -> dict[str, float]:
+    """Store the dense model's answers to all splits in a run's folder.
+
+    Returns the shares of the classes; vectors have none.
 
     Raises ``DataError`` for answers that are not finite.
     """
-    logits: dict[str, Tensor] = {}
+    answers: dict[str, Tensor] = {}
     model.eval()
     for name, examples in task.splits.items():
-        logits[name] = answers_to(task, examples, model)
-        broken = (~logits[name].isfinite()).any(1).nonzero()
+        answers[name] = answers_to(task, examples, model)
+        broken = (~answers[name].isfinite()).any(1).nonzero()
         if len(broken):
             raise DataError(
                 f"the dense model's answer to {name} text {int(broken[0]) + 1} is not a finite "
                 "number: the model is damaged, or it overflows"
             )
-    save_tensors(folder / FILE, logits)
-    counts = torch.bincount(logits["test"].argmax(-1), minlength=task.classes).double()
+    save_tensors(folder / FILE, answers)
+    if task.answer == "vector":
+        return {}
+    counts = torch.bincount(answers["test"].argmax(-1), minlength=task.classes).double()
     shares = (counts / counts.sum()).tolist()
     return dict(zip(task.labels, shares, strict=True))
 
@@ -82,8 +90,9 @@ def answer_splits(model: PreTrainedModel, task: Task, folder: Path) -> dict[str,
 def answered(task: Task, folder: Path, seed: int) -> Task:
     """The task with the dense model's answers as labels, from a run's folder.
 
-    Held-out rows have its class. Rows to train on have a class sampled from its probabilities, for
-    the importance of heads: the loss against the probabilities themselves has no gradient.
+    Held-out rows have its class, or its vector. Rows to train on have a class sampled from its
+    probabilities, for the importance of heads: the loss against the probabilities themselves has no
+    gradient.
     Distillation follows the probabilities and must not use these labels. Raises ``UsageError``
     before the answers are stored, and ``DataError`` where their file is damaged.
     """
@@ -94,6 +103,9 @@ def answered(task: Task, folder: Path, seed: int) -> Task:
     generator = torch.Generator().manual_seed(seed)
     splits: dict[str, Examples] = {}
     for name, examples in task.splits.items():
+        if task.answer == "vector":
+            splits[name] = replace(examples, labels=logits[name])
+            continue
         classes = logits[name].argmax(-1)
         if name == "train":
             shares = logits[name].double().softmax(-1)
@@ -105,5 +117,5 @@ def answered(task: Task, folder: Path, seed: int) -> Task:
 
 def without_labels(task: Task) -> Task:
     """The task whose training rows have no labels, so that distillation follows the teacher."""
-    unknown = torch.full_like(task.train.labels, UNLABELLED)
+    unknown = torch.full((len(task.train),), UNLABELLED)
     return replace(task, train=replace(task.train, labels=unknown))

@@ -22,17 +22,21 @@ def outputs_of(answer: Any) -> Float[Tensor, "batch ..."]:
 
 def label_loss(
     logits: Float[Tensor, "batch ..."],
-    labels: Shaped[Tensor, " batch"] | Shaped[Tensor, "batch 2"],
+    labels: Shaped[Tensor, " batch"] | Shaped[Tensor, "batch _"],
     reduction: Literal["mean", "none"] = "mean",
 ) -> Float[Tensor, "..."]:
     """Cross-entropy where labels are class numbers, squared error where they are values.
 
     The type of the labels decides. Whole numbers are classes, of as many as there are outputs;
-    others are values, with one output. Two whole numbers a row are the first and last token of an
-    answer; their logits are (batch, tokens, 2), and each counts half. In float32 at least. Rows
+    others are values, with one output, or rows of a vector, of which 1 - cosine is the loss. Two
+    whole numbers a row are the first and last token of an answer; their logits are (batch, tokens,
+    2), and each counts half. In float32 at least. Rows
     without a label (``UNLABELLED``) have no loss, but count in the mean.
     """
     wide = logits if logits.dtype == torch.float64 else logits.float()
+    if labels.is_floating_point() and labels.ndim == 2:
+        far = 1 - torch.cosine_similarity(wide, labels.to(wide.dtype), dim=-1)
+        return far.mean() if reduction == "mean" else far
     if labels.is_floating_point():
         return F.mse_loss(wide[:, 0], labels.to(wide.dtype), reduction=reduction)
     if reduction == "mean" and labels.ndim == 1 and bool((labels == UNLABELLED).any()):
@@ -48,9 +52,14 @@ def rows_of(logits: Float[Tensor, "batch ..."]) -> Float[Tensor, "rows classes"]
 
 
 def predictions_of(
-    outputs: Float[Tensor, "count outputs"], labels: Shaped[Tensor, " count"]
+    outputs: Float[Tensor, "count outputs"], labels: Shaped[Tensor, "count ..."]
 ) -> tuple[list[Any], list[bool] | None]:
-    """The class or value of each example, and for classes whether it is right."""
+    """The class or value of each example, and for classes whether it is right.
+
+    The value of a vector is its cosine with the one that it should be.
+    """
+    if labels.ndim == 2:
+        return torch.cosine_similarity(outputs, labels, dim=-1).tolist(), None
     if labels.is_floating_point():
         return outputs[:, 0].tolist(), None
     answers = outputs.argmax(-1)

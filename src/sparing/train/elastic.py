@@ -118,13 +118,13 @@ class ElasticLoss:
         assert self.teacher is not None
         with torch.no_grad():
             goal = self.teacher(**inputs, output_hidden_states=follow)
-        if goal.logits.shape[-1] != model.config.num_labels:
+        outputs = next(iter(trace.answers.values())).shape[-1]
+        if goal.logits.shape[-1] != outputs:
             raise UsageError(
-                f"the teacher has {goal.logits.shape[-1]} classes, the model with "
-                f"{model.config.num_labels}"
+                f"the teacher has {goal.logits.shape[-1]} classes, the model with {outputs}"
             )
         losses = [
-            self._of_answer(z.float(), goal.logits.float(), batch) for z in trace.answers.values()
+            self.of_answer(z.float(), goal.logits.float(), batch) for z in trace.answers.values()
         ]
         loss = torch.stack(losses).mean()
         if trace.open:
@@ -139,11 +139,25 @@ class ElasticLoss:
             loss = loss + self.weights.hidden_states * distance
         return loss
 
-    def _of_answer(self, logits: Tensor, goal: Tensor, batch: dict[str, Tensor]) -> Tensor:
+    def of_answer(self, logits: Tensor, goal: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        """The loss of one exit's answers, without hidden states."""
         weights = self.weights
         right = label_loss(logits, batch["labels"])
         close = output_divergence(logits, goal, weights.temperature)
         return weights.labels * right + weights.outputs * close
+
+
+class VectorLoss(ElasticLoss):
+    """The same for vectors: at every depth b times the mean of 1 - cosine with the teacher's.
+
+    Labels do not count. Source: Reimers and Gurevych, 2020, arXiv 2004.09813, section 2, where the
+    loss is the squared distance from a teacher's vectors. What differs: only directions are
+    followed, as cosines compare them.
+    """
+
+    def of_answer(self, logits: Tensor, goal: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        """How far the vectors of one depth point from the teacher's."""
+        return self.weights.outputs * (1 - torch.cosine_similarity(logits, goal, dim=-1)).mean()
 
 
 def packed_distance(

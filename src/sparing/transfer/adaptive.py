@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -203,11 +204,9 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         """Write configuration and weights into a folder; ``sparing.load`` reads them.
 
         Accepts the arguments of transformers' Trainer: only the main process writes, and a
-        ``state_dict`` replaces the model's own. Sizes of shards do not apply.
-
-        Unlike transformers' method it renames nothing: the file holds the weights under their own
-        names. A model already in the folder stays until the new one is written whole. Its
-        configuration is removed first, so two models' files are never read together.
+        ``state_dict`` replaces the model's own. Sizes of shards do not apply. Nothing is renamed. A
+        model already in the folder stays until the new one is written whole. Its configuration is
+        removed first, so two models' files are never read together.
         """
         if more.get("push_to_hub"):
             raise UsageError("an adaptive model is not pushed: save it, and upload the folder")
@@ -245,19 +244,10 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         self._write_entry()
 
     def _write_entry(self) -> None:
-        entry = {
-            "sizes": [size.to_list() for size in self.encoder.sizes],
-            "exits": list(self.encoder.exits),
-            "plan": self._plan.to_dict(),
-            "frontier": [point.to_dict() for point in self.frontier],
-        }
+        points = [point.to_dict() for point in self.frontier]
+        entry = {**self.encoder.described(), "plan": self._plan.to_dict(), "frontier": points}
         if self.whole_share < 1:
             entry["whole_share"] = self.whole_share
-        if self.encoder.confidences:
-            entry["confidences"] = [int(number) for number in self.encoder.confidences]
-        if self.encoder.gates:
-            numbers = [int(number) for number in self.encoder.gates]
-            entry["gates"] = {"kind": self.encoder.gate_kind, "places": numbers}
         written = getattr(self.config, NAME)
         setattr(self.config, NAME, {**written, "version": ENTRY_VERSION, "adaptive": entry})
 
@@ -366,9 +356,10 @@ def load_adaptive(folder: Path, config: AdaptiveConfig | None = None) -> Adaptiv
     shapes = weight_shapes(folder)
     require_sizes(config.to_dict(), shapes, folder)
     _require_layers(noted, shapes, folder)
-    require_room(lambda: AdaptiveClassifier(copy.deepcopy(config)), shapes, folder)
+    kind = _class_of(noted)
+    require_room(lambda: kind(copy.deepcopy(config)), shapes, folder)
     try:
-        model = AdaptiveClassifier(config)
+        model = kind(config)
     except Exception as error:
         # a damaged number or list can raise a dozen errors of torch and transformers
         raise CheckpointError(f"{where} is damaged: {_line(error)}") from error
@@ -376,6 +367,15 @@ def load_adaptive(folder: Path, config: AdaptiveConfig | None = None) -> Adaptiv
     load_weights(model, folder)
     model.eval()
     return model
+
+
+def _class_of(entry: Mapping[str, Any]) -> type[AdaptiveClassifier]:
+    """The class that an entry describes; that of vectors imports this module."""
+    if "vector" not in (entry.get("adaptive") or ()):
+        return AdaptiveClassifier
+    home: Any = importlib.import_module("sparing.transfer.embedding")
+    kind: type[AdaptiveClassifier] = home.AdaptiveEmbedder
+    return kind
 
 
 def _require_layers(entry: Mapping[str, Any], shapes: Shapes, folder: Path) -> None:

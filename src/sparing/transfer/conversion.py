@@ -26,7 +26,8 @@ def fill(embeddings: nn.Module, encoder: AdaptiveEncoder, dense: PreTrainedModel
     for layer, block, home in parts:
         _fill_layer(layer, block, home, family)  # type: ignore[arg-type]
     for head in encoder.heads.values():
-        _fill_head(head, dense, family)  # type: ignore[arg-type]
+        if isinstance(head, ExitHead):  # a vector's begins as the identity
+            _fill_head(head, dense, family)
 
 
 def _fill_embeddings(ours: nn.Module, base: nn.Module, family: Family) -> None:

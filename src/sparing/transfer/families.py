@@ -17,8 +17,10 @@ from sparing.core.errors import Unsupported, UsageError
 from sparing.layers.elastic import LayerForm
 from sparing.layers.encoder import HeadForm
 from sparing.layers.plan import LayerSizes
+from sparing.layers.vectors import VectorForm
 from sparing.models.shared.shape import image_config
 from sparing.transfer.patching import CHILD as PATCHES
+from sparing.transfer.registry import NAME
 from sparing.transfer.swap import entry_of
 
 
@@ -177,23 +179,41 @@ def require_classifier(model: nn.Module) -> PreTrainedModel:
 
     Raises ``UsageError`` or ``Unsupported`` with the reason otherwise.
     """
-    if not isinstance(model, PreTrainedModel):
-        raise UsageError(f"an adaptive form needs a transformers model; got {type(model).__name__}")
-    family_of(model.config)
-    named = type(model).__name__
+    dense = _require_family(model)
+    named = type(dense).__name__
     if not named.endswith(("ForSequenceClassification", "ForImageClassification")):
         raise Unsupported(
             f"{named} is not a classifier; open the checkpoint as "
             "AutoModelForSequenceClassification or AutoModelForImageClassification"
         )
+    if dense.config.num_labels < 2 or dense.config.problem_type == "regression":
+        raise Unsupported("the model predicts numbers; early exits need classes")
+    if dense.config.problem_type == "multi_label_classification":
+        raise Unsupported("the model predicts several labels; early exits need one class")
+    _require_own_parts(dense)
+    return dense
+
+
+def require_encoder(model: nn.Module) -> PreTrainedModel:
+    """The model, if it is a dense text encoder without a head of such a family.
+
+    Raises ``UsageError`` or ``Unsupported`` with the reason otherwise.
+    """
+    dense = _require_family(model)
+    if dense.base_model is not dense or dense.main_input_name != "input_ids":
+        raise Unsupported(f"{type(dense).__name__} is not a text encoder without a head")
+    _require_own_parts(dense)
+    return dense
+
+
+def _require_family(model: nn.Module) -> PreTrainedModel:
+    """The model, if its family has an adaptive form and it carries no other change."""
+    if not isinstance(model, PreTrainedModel):
+        raise UsageError(f"an adaptive form needs a transformers model; got {type(model).__name__}")
+    family_of(model.config)
     carried = entry_of(model)
     if carried.keys() - {"version", "patches"}:
         raise Unsupported("the model carries a swap or another change already; give the dense one")
-    if model.config.num_labels < 2 or model.config.problem_type == "regression":
-        raise Unsupported("the model predicts numbers; early exits need classes")
-    if model.config.problem_type == "multi_label_classification":
-        raise Unsupported("the model predicts several labels; early exits need one class")
-    _require_own_parts(model)
     return model
 
 
@@ -258,9 +278,12 @@ def layer_sizes(config: Any) -> list[LayerSizes]:
     return [size] * sizes.num_hidden_layers
 
 
-def head_form(config: Any, family: Family) -> HeadForm:
+def head_form(config: Any, family: Family) -> HeadForm | VectorForm:
     """The form of the model's head, from a configuration."""
     sizes = family.encoder_config(config)
+    vector = getattr(config, NAME)["adaptive"].get("vector")
+    if vector is not None:
+        return VectorForm.from_dict(vector, sizes.hidden_size)
     dropout = getattr(config, "classifier_dropout", None)
     if family.norm_first:
         dropout = 0.0

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from sparing.answers.kinds import KINDS
 from sparing.core.errors import Unsupported
 from sparing.layers.capacity import Capacity, drop_padded
 from sparing.layers.confidence import ConfidenceHead
@@ -17,6 +18,7 @@ from sparing.layers.elastic import ElasticLayer
 from sparing.layers.encoder import ExitHead
 from sparing.layers.packing import Padded
 from sparing.layers.plan import LayerSizes, Plan, full_plan
+from sparing.layers.vectors import VectorHead
 from sparing.transfer.adaptive import ENTRY_VERSION, AdaptiveClassifier, FrontierPoint
 from sparing.transfer.registry import NAME
 
@@ -42,6 +44,7 @@ def freeze(model: AdaptiveClassifier, plan: Plan | None = None) -> AdaptiveClass
     exits = list(plan.computed_exits)
     config = copy.deepcopy(model.config)
     entry = {"sizes": [size.to_list() for size in sizes], "exits": exits, "plan": plan.to_dict()}
+    entry |= {name: held for name, held in model.encoder.described().items() if name == "vector"}
     if plan.confidence == "learned":
         entry["confidences"] = exits[:-1]
     places = [int(n) for n in model.encoder.gates if model.encoder.gate(plan, int(n)) is not None]
@@ -50,7 +53,7 @@ def freeze(model: AdaptiveClassifier, plan: Plan | None = None) -> AdaptiveClass
     carried = getattr(config, NAME)
     setattr(config, NAME, {**carried, "version": ENTRY_VERSION, "adaptive": entry})
     with torch.random.fork_rng(devices=[]):  # initial values are overwritten
-        smaller = AdaptiveClassifier(config)
+        smaller = type(model)(config)
     smaller.to(device=model.device, dtype=model.dtype)
     smaller.embeddings.load_state_dict(model.embeddings.state_dict())
     for ours, theirs in zip(smaller.encoder.layers, model.encoder.layers, strict=False):
@@ -104,7 +107,7 @@ class _Stack(nn.Module):
     def __init__(
         self,
         layers: list[ElasticLayer],
-        head: ExitHead,
+        head: ExitHead | VectorHead,
         capacity: Capacity | None = None,
         drop_after: int = 0,
         dropped: bool = False,
@@ -167,6 +170,22 @@ class TextSegment(_Stack):
         return self.run(hidden, attention_mask.bool())
 
 
+class VectorSegment(TextSegment):
+    """A whole text model that gives a vector, and the tokens that it is made of."""
+
+    outputs = (*KINDS["vector"].outputs, "last_hidden_state")
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch tokens"],
+        attention_mask: Int[Tensor, "batch tokens"],
+        token_type_ids: Int[Tensor, "batch tokens"] | None = None,
+    ) -> tuple[Logits, Rows]:
+        """The vectors and the tokens."""
+        hidden, vector = super().forward(input_ids, attention_mask, token_type_ids)[:2]
+        return vector, hidden
+
+
 class ImageSegment(_Stack):
     """The first segment of an image model: from pixels on."""
 
@@ -225,7 +244,8 @@ def segments(model: AdaptiveClassifier) -> list[nn.Module]:
         if parts:
             parts.append(LaterSegment(*stack))
         elif frozen.main_input_name == "input_ids":
-            parts.append(TextSegment(frozen.embeddings, *stack))
+            kind = VectorSegment if isinstance(stack[1], VectorHead) else TextSegment
+            parts.append(kind(frozen.embeddings, *stack))
         else:
             parts.append(ImageSegment(frozen.embeddings, *stack))
     return [segment.eval() for segment in parts]

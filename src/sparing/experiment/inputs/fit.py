@@ -61,11 +61,12 @@ def reads(source: str) -> str:
     return "tokens" if "vocab_size" in config and not sized else "image" if sized else ""
 
 
-def refuse_others(source: str) -> None:
-    """Raise ``Unsupported`` for a model folder that slim cannot make a faster classifier.
+def refuse_others(source: str, *, texts: bool = False) -> None:
+    """Raise ``Unsupported`` for a model folder that slim cannot make faster.
 
     From its configuration alone, before data is read: another kind of head, several labels, a
-    number, embeddings, or a family without an adaptive form.
+    number, or a family without an adaptive form. An embedding model needs ``texts``: no task gives
+    it labels.
     """
     from sparing.models import names
 
@@ -79,10 +80,13 @@ def refuse_others(source: str) -> None:
         raise Unsupported(f"{source} answers questions ({named}); slim takes a classifier")
     embeds = any((expanded(source) / name).is_file() for name in SENTENCE_FILES)
     if embeds and not is_classifier(source):
-        raise Unsupported(
-            f"{source} is an embedding model, and slim takes a classifier: fine-tune one first "
-            "with sparing train TASK --model MODEL"
-        )
+        if not texts:
+            raise Unsupported(
+                f"{source} is an embedding model: give --texts FILE, which needs no labels, or "
+                "fine-tune a classifier first with sparing train TASK --model MODEL"
+            )
+        _require_family(source, config)
+        return
     if config.get("problem_type") == SEVERAL:
         raise Unsupported(f"{source} gives several labels; early exits need one class")
     number = config.get("problem_type") == "regression" or len(config.get("id2label") or "ab") == 1

@@ -13,6 +13,7 @@ from torch import Tensor
 from sparing.core.record import Label
 from sparing.export.forms import Form
 from sparing.measure.calibration import most_changes
+from sparing.slim.answer import CLASS, Answer
 
 DENSE, OURS = "dense", "slim"
 # 16 for each factor of ten of the probability of other classes. All texts are answered already, so
@@ -78,14 +79,17 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Screened:
-    """A form without exits, its speed on a few texts, and whether it competes.
+    """A form without exits, and how fast it is on a few texts.
 
-    ``speed`` is over the fastest dense form in float32.
+    ``speed`` is over the fastest dense form in float32, at the first batch size. ``competes`` says
+    that it is not slower there than the fastest form of its model in float32, and ``near`` that it
+    is not at some batch size.
     """
 
     candidate: Candidate
     speed: float
     competes: bool
+    near: bool
 
 
 @dataclass(frozen=True)
@@ -143,10 +147,11 @@ def changed_by(
     candidate: Candidate,
     logits: Float[Tensor, "texts exits classes"],
     reference: Float[Tensor, "texts classes"],
+    answer: Answer = CLASS,
 ) -> NDArray[np.bool_]:
     """Which texts a candidate answers otherwise than the reference."""
     answers, _ = answers_at(logits, candidate.threshold, cascade=candidate.cascade)
-    differs: NDArray[np.bool_] = (answers.argmax(-1) != reference.argmax(-1)).numpy()
+    differs: NDArray[np.bool_] = answer.differs(answers, reference).numpy()
     return differs
 
 
@@ -199,7 +204,8 @@ def losses(
     candidates: Sequence[Candidate],
     logits: Mapping[Candidate, Float[Tensor, "texts exits classes"]],
     reference: Float[Tensor, "texts classes"],
+    answer: Answer = CLASS,
 ) -> NDArray[np.float64]:
     """1 where a candidate changes a text's answer, as (texts, candidates)."""
-    columns = [changed_by(one, logits[one.key], reference) for one in candidates]
+    columns = [changed_by(one, logits[one.key], reference, answer) for one in candidates]
     return np.stack(columns, axis=1).astype(np.float64)

@@ -27,11 +27,11 @@ from sparing.slim.evidence.certified import certified_frontier
 from sparing.slim.evidence.screen import screen
 from sparing.slim.inputs import inputs_of
 from sparing.slim.search.choose import sample
-from sparing.slim.search.divergence import divergence
 from sparing.slim.state import is_reference
 from sparing.slim.steps import Steps
 from sparing.tasks import Examples
 
+ENGINES = ("onnxruntime", "openvino", "eager")
 FILE = "form-answers.safetensors"
 PARTS = ("choose", "calibrate")
 # Texts that candidates are timed on, and how many in a row each of them runs.
@@ -46,19 +46,37 @@ def answer_forms(steps: Steps) -> list[Record]:
     depend on its neighbours.
     """
     forms, records = screen(steps)
-    both, stored = steps.forms, {}
+    both, stored = steps.forms, dict[str, Tensor]()
     for key in (form.candidate for form in forms if form.competes):
-        chain = both.chain(key, cascade=key.cascades)
+        after = _answered(key, stored) if steps.answer.exits else None
+        chain = both.chain(key, cascade=key.cascades and steps.answer.exits and after is None)
         for part, examples in zip(PARTS, steps.parts, strict=True):
-            stored[_name(key, part)] = torch.cat(
+            answers = torch.cat(
                 [chain.every_exit(inputs) for _, inputs in _one_by_one(steps, examples)]
             )
-            if not stored[_name(key, part)].isfinite().all():
+            if not answers.isfinite().all():
                 raise DataError(f"{key} gives answers that are not finite numbers")
-        records.append(Record("form_segments", len(chain), "segments", "modelled", key.labels))
+            if after is not None:
+                answers = torch.cat([answers, stored[_name(after, part)][:, -1:]], 1)
+            stored[_name(key, part)] = answers
+        parts = len(chain) + (after is not None)
+        records.append(Record("form_segments", parts, "segments", "modelled", key.labels))
     save_tensors(steps.models.folder / FILE, stored)
     steps.keep(forms=forms)
     return records
+
+
+def _answered(key: Candidate, stored: Mapping[str, Tensor]) -> Candidate | None:
+    """The dense form at the end of a form's cascade, if its answers are stored already.
+
+    In float32 all engines give the same answers, so that any of them serves.
+    """
+    if not key.cascades:
+        return None
+    precision = "float32" if key.precision == "int8" else key.precision
+    engines = [key.engine, *(ENGINES if precision == "float32" else ())]
+    forms = (Candidate(DENSE, engine, precision) for engine in engines)
+    return next((form for form in forms if _name(form, PARTS[0]) in stored), None)
 
 
 def time_candidates(steps: Steps) -> list[Record]:
@@ -97,9 +115,9 @@ def _points(
     if not forms:
         return [Point(epsilon, None, 1.0, 0, len(steps.parts[1])) for epsilon in steps.epsilons]
     certified = certified_frontier(
-        losses(forms, calibrate, steps.calibration_logits),
+        losses(forms, calibrate, steps.calibration_logits, steps.answer),
         torch.tensor([timed.speed for timed in competing]).numpy(),
-        losses(forms, choose, steps.dense_logits),
+        losses(forms, choose, steps.dense_logits, steps.answer),
         steps.epsilons,
         steps.options.delta,
     )
@@ -151,10 +169,9 @@ def _speeds(steps: Steps, both: BothForms, listed: Sequence[Candidate]) -> dict[
 
 def _timed(steps: Steps, one: Candidate, logits: Tensor, speed: float) -> Timed:
     answers, _ = answers_at(logits, one.threshold, cascade=one.cascade)
-    reference = steps.dense_logits
-    changed = float((answers.argmax(-1) != reference.argmax(-1)).double().mean())
-    good = steps.keeps_floor(answers)
-    return Timed(one, changed, divergence(answers, reference), good, speed)
+    reference, answer = steps.dense_logits, steps.answer
+    changed, distance = answer.changed(answers, reference), answer.distance(answers, reference)
+    return Timed(one, changed, distance, steps.keeps_floor(answers), speed)
 
 
 def _candidate_record(timed: Timed, count: int) -> Record:
@@ -196,5 +213,6 @@ def _guarantee(steps: Steps) -> list[Record]:
         "disagreements": changed,
         "reference": not certified,
         "bound_alone": alone,
+        "least_cosine": getattr(steps.answer, "least_cosine", None),
     }
     return [Record("disagreement", changed / count, "share", "measured", labels, count=count)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from sparing.core.reading import parse_json
 from sparing.core.record import is_finite
 from sparing.core.writing import write_atomically
 from sparing.experiment.owned import CHANGED
+from sparing.slim.answer import CLASS, Answer, Vector, cosines
 from sparing.slim.inputs import texts_of
 
 if TYPE_CHECKING:
@@ -37,11 +38,27 @@ class Changed:
     served_confidence: float
 
 
-def changed_of(task: Task, examples: Examples, served: Tensor, dense: Tensor) -> list[Changed]:
-    """The inputs of a split whose class differs between two tables of logits.
+@dataclass(frozen=True)
+class Moved:
+    """One test input with another vector: its row, its text, and the cosine of both vectors."""
 
-    The one that the served form is most confident of comes first.
+    index: int
+    texts: tuple[str, ...]
+    cosine: float
+
+
+def changed_of(
+    task: Task, examples: Examples, served: Tensor, dense: Tensor, answer: Answer = CLASS
+) -> list[Changed] | list[Moved]:
+    """The inputs of a split whose answer differs between two tables.
+
+    The one that the served form is most confident of comes first; of vectors the least cosine.
     """
+    if isinstance(answer, Vector):
+        cosine, differs = cosines(served, dense), answer.differs(served, dense)
+        rows = differs.nonzero().flatten().tolist()
+        moved = [Moved(row, texts_of(task, examples, row), float(cosine[row])) for row in rows]
+        return sorted(moved, key=lambda one: one.cosine)
     (sure, answers), (before, expected) = (x.softmax(-1).max(-1) for x in (served, dense))
     rows = (answers != expected).nonzero().flatten().tolist()
     changed = [
@@ -58,14 +75,14 @@ def changed_of(task: Task, examples: Examples, served: Tensor, dense: Tensor) ->
     return sorted(changed, key=lambda one: -one.served_confidence)
 
 
-def write_changed(folder: Path, changed: list[Changed]) -> None:
+def write_changed(folder: Path, changed: Sequence[Changed | Moved]) -> None:
     """Replace the file of a run: a line of JSON for each input."""
     compressed_path(folder / CHANGED).unlink(missing_ok=True)  # it is of an earlier run
     lines = (json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in changed)
     write_atomically(folder / CHANGED, "".join(lines).encode("utf-8", "replace"))
 
 
-def read_changed(folder: Path) -> list[Changed] | None:
+def read_changed(folder: Path) -> list[Changed] | list[Moved] | None:
     """The lines of a run's file, compressed or not, in its order; None without a file.
 
     Raises ``DataError`` for a line that is damaged.
@@ -73,13 +90,27 @@ def read_changed(folder: Path) -> list[Changed] | None:
     path = stored_path(folder / CHANGED)
     if path is None:
         return None
-    changed = []
+    changed: Any = []
     for number, line in enumerate(read_stored(path).splitlines(), 1):
         try:
-            changed.append(_changed(parse_json(line)))
+            changed.append(_read(parse_json(line)))
         except (ValueError, TypeError, KeyError) as error:
             raise DataError(f"{path}: line {number} is not a changed answer") from error
-    return changed
+    if len({type(one) for one in changed}) > 1:
+        raise DataError(f"{path} holds classes and vectors")
+    return changed  # type: ignore[no-any-return]
+
+
+def _read(line: Mapping[str, Any]) -> Changed | Moved:
+    return _moved(line) if "cosine" in line else _changed(line)
+
+
+def _moved(line: Mapping[str, Any]) -> Moved:
+    one = Moved(**{**line, "texts": tuple(line["texts"])})
+    right = isinstance(line["texts"], list) and all(isinstance(text, str) for text in one.texts)
+    if not (right and type(one.index) is int and is_finite(one.cosine)):
+        raise ValueError("its fields are of other types")
+    return one
 
 
 def _changed(line: Mapping[str, Any]) -> Changed:

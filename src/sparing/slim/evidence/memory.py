@@ -20,6 +20,7 @@ from sparing.slim.evidence.candidates import DENSE, Candidate
 from sparing.slim.evidence.verify import tested
 from sparing.slim.inputs import inputs_of
 from sparing.slim.steps import Steps
+from sparing.transfer.embedding import SentenceEncoder
 from sparing.transfer.opening import open_model
 
 PROBE = f"{__name__}:call_of"
@@ -49,7 +50,10 @@ def memory_of(steps: Steps, batch: int) -> list[Record]:
     _, inputs = inputs_of(steps.task, steps.task.test, batch)[-1]
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "dense"
-        write_pretrained(steps.models.baseline(), folder)
+        baseline = steps.models.baseline()
+        # what pools the tokens of an embedding model holds no memory to speak of
+        encoder = baseline.encoder if isinstance(baseline, SentenceEncoder) else baseline
+        write_pretrained(encoder, folder)
         stored = [Stored(Candidate(DENSE, "eager", "float32"), (folder,))]
         for one in tested(steps, both):
             if one.engine != "eager":

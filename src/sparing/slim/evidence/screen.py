@@ -20,28 +20,33 @@ Times = Mapping[str, InputTimes[Any]]
 def screen(steps: Steps) -> tuple[tuple[Screened, ...], list[Record]]:
     """Every form with its speed at the first batch size, and whether it competes.
 
-    A form does not if, at all batch sizes, it is ``SLOWER`` than the fastest float32 form of the
-    same model: that one changes fewer answers, or as many. The speeds are recorded.
+    A form does not if it is ``SLOWER`` there than the fastest float32 form of the same model: that
+    one changes fewer answers, or as many. The speeds are recorded.
     """
     both = steps.forms
     keys = both.keys
     runs = both.runs(keys)
-    near: set[Candidate] = set()
+    near: dict[int, list[Candidate]] = {}
     records: list[Record] = []
     speeds: dict[Candidate, float] = {}
     for batch in steps.options.batches:
         inputs = sample(steps, steps.parts[0], max(2, SAMPLE // batch), batch)
         threads = steps.engines.thread_count
         times = time_inputs(runs, inputs, rounds=ROUNDS, threads=threads, block=BLOCK)
-        near |= set(competing(keys, times))
+        near[batch] = competing(keys, times)
         baseline = times[fastest(times, _exact(keys, DENSE))]
         for key in keys:
             labels: dict[str, Label] = {**key.labels, "batch": batch}
             records.append(speed_record("screened_speed", times[str(key)], baseline, labels))
             speeds.setdefault(key, float(records[-1].value or 0))
+    first, somewhere = (
+        near[steps.options.batches[0]],
+        {key for some in near.values() for key in some},
+    )
     for record in records:
-        record.labels["competes"] = Candidate.from_labels(record.labels) in near
-    return tuple(Screened(key, speeds[key], key in near) for key in keys), records
+        record.labels["competes"] = Candidate.from_labels(record.labels) in first
+    forms = tuple(Screened(key, speeds[key], key in first, key in somewhere) for key in keys)
+    return forms, records
 
 
 def competing(keys: Sequence[Candidate], times: Times) -> list[Candidate]:

@@ -14,7 +14,6 @@ from sparing.measure.inputs import InputTimes, fastest
 from sparing.slim.engines import BothForms
 from sparing.slim.evidence.candidates import DENSE, OURS, Candidate, Screened, Timed
 from sparing.slim.evidence.changed import changed_of, write_changed
-from sparing.slim.search.divergence import divergence
 from sparing.slim.search.exits import decide, outcomes
 from sparing.slim.state import is_reference
 from sparing.slim.steps import (
@@ -44,10 +43,10 @@ def score_baseline(steps: Steps) -> list[Record]:
 def tested(steps: Steps, both: BothForms) -> list[Candidate]:
     """The forms that are measured on the test split, without doubles.
 
-    These are dense and slim without exits in every engine and precision that competes, the
-    frontier, the served form, and the dense form that it has to beat. Of a precision whose forms
-    are all too slow to compete it is the fastest; and the dense model in PyTorch, which people have
-    before, always is one. Raises ``UsageError`` if other engines are installed now.
+    These are dense and slim without exits in every engine and precision that is fast at some batch
+    size. If none of a precision is, it is the fastest one. Then there are the frontier, the served
+    form, the dense form that it has to beat, and the dense model in PyTorch, which people have
+    before. Raises ``UsageError`` if other engines are installed now.
     """
     state = steps.state
     both.require({form.candidate for form in state.forms})
@@ -64,7 +63,7 @@ def _forms_to_test(forms: Sequence[Screened]) -> list[Candidate]:
     return [
         form.candidate
         for form in forms
-        if form.competes or form in best.values() or form.candidate == PYTORCH
+        if form.near or form in best.values() or form.candidate == PYTORCH
     ]
 
 
@@ -232,7 +231,8 @@ def answer_all(steps: Steps) -> list[Record]:
         logits[STATIC] = logits_one_by_one(steps, lambda x: static(**x).logits.detach(), test)
     save_tensors(steps.models.folder / ANSWERS, {**logits, "labels": test.labels})
     dense = next(str(o) for o in listed if (o.model, o.precision) == (DENSE, EXACT))
-    changed = changed_of(steps.task, test, logits[str(steps.served())], logits[dense])
+    served = logits[str(steps.served())]
+    changed = changed_of(steps.task, test, served, logits[dense], steps.answer)
     write_changed(steps.models.folder, changed)
     forms = {str(one): one.labels for one in listed}
     forms |= {STATIC: _static_form(steps.served()).labels} if static is not None else {}
@@ -246,13 +246,14 @@ def answer_all(steps: Steps) -> list[Record]:
 def _whole(steps: Steps, answers: Tensor, dense: Tensor, form: Mapping[str, Label]) -> list[Record]:
     """One form's scores on the whole test split, and how far it is from the dense model."""
     truth, records = steps.task.test.labels, []
-    for name in dict.fromkeys((steps.task.metric, "accuracy")):
+    more = ("accuracy",) if steps.answer.exits else ()
+    for name in dict.fromkeys((steps.task.metric, *more)):
         labels: dict[str, Label] = {**form, "metric": name, "split": "test"}
         labels["primary"] = name == steps.task.metric
         score = metric(name).score(answers, truth)
         count = len(truth)
         records.append(Record("whole_score", score, "score", "measured", labels, count=count))
         records.append(gap_record("whole_difference", name, (answers, dense), truth, labels))
-    same = float((answers.argmax(-1) == dense.argmax(-1)).double().mean())
-    labels = {**form, "split": "test", "divergence": divergence(answers, dense)}
+    same = 1 - steps.answer.changed(answers, dense)
+    labels = {**form, "split": "test", "divergence": steps.answer.distance(answers, dense)}
     return [*records, Record("agreement", same, "share", "measured", labels, count=len(truth))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from sparing.report import blocks, wording
 from sparing.report.blocks import Block
@@ -11,7 +12,7 @@ from sparing.report.run import Run, clean
 from sparing.report.sections import Section, Snippet, Text
 from sparing.report.table import Column, table
 from sparing.slim.evidence.candidates import DENSE, OURS
-from sparing.slim.evidence.changed import Changed, read_changed
+from sparing.slim.evidence.changed import Changed, Moved, read_changed
 from sparing.slim.page import lookups, prose
 from sparing.slim.page.wording import per_cent, times
 from sparing.slim.promise import promise_of
@@ -61,24 +62,31 @@ def changed_block(run: Run) -> Block:
         return Block("changed", title, prose("changed-unknown"))
     if not listed:
         return Block("changed", title, prose("changed-none"))
-    shown = listed[:SHOWN]
+    shown: list[Any] = list(listed[:SHOWN])
     columns = [
-        Column[Changed]("Test input", lambda one: f"{one.index + 1:,}"),
-        *([Column("Text", _text)] if any(one.texts for one in shown) else []),
-        Column("Dense", lambda one: _answer(one.dense, one.dense_confidence)),
-        Column("Served", lambda one: _answer(one.served, one.served_confidence)),
+        Column[Any]("Test input", lambda one: f"{one.index + 1:,}"),
+        *([Column[Any]("Text", _text)] if any(one.texts for one in shown) else []),
+        *(MOVED if isinstance(listed[0], Moved) else CHANGED),
     ]
     key = "changed-some" if len(listed) > SHOWN else "changed-all"
-    explain = prose(key, count=wording.count_of(len(listed), "test input"), shown=SHOWN)
+    key = "moved" if isinstance(listed[0], Moved) else key
+    explain = prose(key, count=wording.count_of(len(listed), "test input"), shown=len(shown))
     return table("changed", title, explain, shown, columns)
 
 
-def _text(one: Changed) -> str:
+def _text(one: Changed | Moved) -> str:
     return " | ".join(wording.shortened(clean(text), LONGEST) for text in one.texts)
 
 
 def _answer(name: str, confidence: float) -> str:
     return f"{wording.shortened(clean(name), 40)} ({wording.share(confidence)})"
+
+
+CHANGED = [
+    Column[Any]("Dense", lambda one: _answer(one.dense, one.dense_confidence)),
+    Column[Any]("Served", lambda one: _answer(one.served, one.served_confidence)),
+]
+MOVED = [Column[Any]("Cosine", lambda one: f"{one.cosine:.3f}")]
 
 
 def parts_block(run: Run) -> Block:

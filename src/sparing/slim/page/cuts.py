@@ -22,6 +22,7 @@ from sparing.slim.page.lookups import Point, number_of, plan_of
 from sparing.slim.page.wording import (
     NOT_DECIDED,
     divergence_text,
+    embeds,
     gap_text,
     labelless,
     per_cent,
@@ -54,6 +55,7 @@ def _words(run: Run) -> str:
             plan=plan_words(plan) + (f" of the dense model's {plan_words(whole)}" if whole else ""),
             share=wording.share(record.value or 0.0, 0),
             divergence=divergence_text(number_of(record, "divergence")),
+            unit="" if embeds(run) else " nats",
         )
     ]
     tuned = run.table.find("fixed_width_score", kind="depth", depth=plan.layers)

@@ -11,7 +11,7 @@ from sparing.report.estimates import NONE, interval_text, points_text
 from sparing.report.facts import metric_name
 from sparing.report.figures.chart import Interval
 from sparing.report.run import Run
-from sparing.slim.texts import AGREEMENT
+from sparing.slim.texts import AGREEMENT, COSINE, LABELLESS
 
 NOT_DECIDED = "not decided: the machine was busy"
 _SHARES = ("accuracy", "top5", "f1", AGREEMENT)
@@ -40,7 +40,12 @@ def score_name(run: Run) -> str:
 
 def labelless(run: Run) -> bool:
     """Whether the dense model's answers took the place of labels: the score is agreement."""
-    return str(run.config["task"].get("metric")) == AGREEMENT
+    return str(run.config["task"].get("metric")) in LABELLESS
+
+
+def embeds(run: Run) -> bool:
+    """Whether the answers are vectors."""
+    return str(run.config["task"].get("metric")) == COSINE
 
 
 def speed_text(value: float, interval: Interval) -> str:

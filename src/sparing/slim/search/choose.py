@@ -34,7 +34,7 @@ def survey_plans(steps: Steps) -> list[Record]:
     controls: list[Point] = []
     seen: dict[Variant, Outcomes] = {}
     for variant, outcomes, its_points in survey(
-        model, steps.task, examples, variants, reference, whole
+        model, steps.task, examples, variants, reference, whole, steps.answer
     ):
         points += its_points
         seen[variant] = outcomes

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from sparing.core.errors import UsageError
@@ -35,7 +35,7 @@ class Outcomes:
     logits: Float[Tensor, "exits examples classes"]
     layer_flops: Float[Tensor, "layers examples"]
     head_flops: int
-    labels: Int[Tensor, " examples"]
+    labels: Shaped[Tensor, "examples ..."]
     narrower: Outcomes | None = None
     learned: Float[Tensor, "exits examples"] | None = None
     learned_flops: int = 0
@@ -134,7 +134,7 @@ def _outcomes(
     """The outcomes of a plan with one form for all examples."""
     encoder = model.encoder
     exits = tuple(layer for layer in encoder.exits if layer <= plan.layers)
-    count, classes = len(examples), model.config.num_labels
+    count, classes = len(examples), encoder.head(plan.layers).form.classes
     logits = torch.zeros(len(exits), count, classes)
     flops = torch.zeros(plan.layers, count, dtype=torch.float64)
     learned = torch.full((len(exits), count), torch.nan)
@@ -240,6 +240,6 @@ def token_counts(model: AdaptiveClassifier, examples: Examples) -> Int[Tensor, "
     return torch.full((len(examples),), tokens_left(model, model.longest))
 
 
-def score(task: Task, decision: Decision, labels: Int[Tensor, " examples"]) -> float:
+def score(task: Task, decision: Decision, labels: Shaped[Tensor, "examples ..."]) -> float:
     """The task's metric of the decision's answers."""
     return metric(task.metric).score(decision.logits, labels)

@@ -16,7 +16,7 @@ from sparing.slim.search.exits import decide, outcomes
 from sparing.slim.search.frontier import Variant, best, points_of
 from sparing.slim.steps import OURS, SOME, STATIC, Steps
 from sparing.train import TrainResult, train
-from sparing.train.elastic import Draw, ElasticLoss
+from sparing.train.elastic import Draw
 from sparing.transfer.adaptive import AdaptiveClassifier, FrontierPoint
 from sparing.transfer.dropout import drop_nothing
 from sparing.transfer.freezing import freeze
@@ -38,28 +38,32 @@ def train_at_width(
     frozen.embeddings.requires_grad_(False)
     whole = Draw((1.0,), (1.0,), (plan.tokens_kept,), plan.tokens_after)
     recipe = replace(models.recipe, epochs=epochs, distillation=FOLLOW, patience=None)
-    objective = ElasticLoss(models.baseline(), FOLLOW, whole, models.seed)
+    objective = models.objective(whole)
     return train(frozen, models.taught_on, recipe, output_dir=folder, objective=objective)
 
 
 def fine_tune(steps: Steps) -> list[Record]:
     """Cut the chosen plan out with an exit after each layer that has a head, and fine-tune it.
 
-    Its thresholds are chosen later, for every engine and precision by itself.
+    Its thresholds are chosen later, for every engine and precision by itself. Where inputs may not
+    exit it has none.
     """
     models, chosen = steps.models, steps.state.chosen
     if chosen is None:
         raise UsageError("no plan is chosen yet: an earlier step has failed")
     model = models.adaptive()
-    stops = tuple(number for number in model.encoder.exits if number < chosen.plan.layers)
-    # below 1, or the exits would be cut off
-    plan = replace(chosen.plan, exits=stops, threshold=SOME)
+    plan = chosen.plan
+    if steps.answer.exits:
+        stops = tuple(number for number in model.encoder.exits if number < plan.layers)
+        # below 1, or the exits would be cut off
+        plan = replace(plan, exits=stops, threshold=SOME)
     folder = models.folder / "models" / FOLDER
     result = train_at_width(models, model, plan, folder, models.fixed_width_epochs)
     tuned = models.opened(FOLDER)
     variant = Variant(1.0, plan.tokens_kept, plan.tokens_after)
     seen = outcomes(tuned, steps.task, steps.parts[0], variant.plan(tuned))
-    points = points_of(steps.task, variant, seen, steps.dense_flops, steps.dense_logits)
+    dense = steps.dense_flops, steps.dense_logits
+    points = points_of(steps.task, variant, seen, dense, steps.answer)
     front = best([point for point in points if point.cost_share < 1])
     steps.keep(
         folder=FOLDER,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sparing.core.record import Label, Record
 from sparing.layers.plan import Plan, narrowed, narrowing
-from sparing.slim.search.divergence import divergence
+from sparing.slim.answer import CLASS, Answer
 from sparing.slim.search.exits import (
     THRESHOLDS,
     Decision,
@@ -62,8 +62,8 @@ class Variant:
 class Point:
     """One plan on held-out data: its score, and its FLOPs as a share of the dense model's.
 
-    ``divergence`` is the mean KL divergence of its answers from the dense model's, in nats, and
-    ``changed`` the share of answers with another class.
+    ``divergence`` is the mean distance of its answers from the dense model's (of classes the KL
+    divergence in nats), and ``changed`` the share of answers that are others.
     ``kind`` is "exits" if sure inputs exit or continue narrower, and "depth" if all exit after one
     layer. "random" is the control: the same exit rates, on inputs sampled at random.
     """
@@ -109,6 +109,7 @@ def survey(
     variants: Sequence[Variant],
     reference: Tensor,
     whole: float | None = None,
+    answer: Answer = CLASS,
 ) -> Iterator[tuple[Variant, Outcomes, list[Point]]]:
     """Run every variant once over held-out examples and evaluate all depths and thresholds.
 
@@ -119,13 +120,17 @@ def survey(
         whole = float(dense_flops(model, examples).mean())
     for variant in variants:
         seen = outcomes(model, task, examples, variant.plan(model))
-        yield variant, seen, points_of(task, variant, seen, whole, reference)
+        yield variant, seen, points_of(task, variant, seen, (whole, reference), answer)
 
 
 def points_of(
-    task: Task, variant: Variant, seen: Outcomes, whole: float, reference: Tensor
+    task: Task,
+    variant: Variant,
+    seen: Outcomes,
+    dense: tuple[float, Tensor],
+    answer: Answer = CLASS,
 ) -> list[Point]:
-    """All plans of one variant; ``whole`` and ``reference`` as in ``survey``."""
+    """All plans of one variant; ``dense`` holds ``whole`` and ``reference`` of ``survey``."""
     end, sure = seen.plan.layers, seen.plan.narrow_after
     points = []
     for depth in seen.exits:
@@ -133,15 +138,13 @@ def points_of(
         for above in NARROW_ABOVE if 0 < sure < depth else (None,):
             decision = decide(seen, layers=depth, narrow_above=above)
             kind: Kind = "exits" if decision.plan.narrows else "depth"
-            points.append(_point(task, kind, variant, seen, decision, (whole, reference)))
-    for depth in [exit_ for exit_ in seen.exits if exit_ >= end - 1]:
+            points.append(_point(task, kind, variant, (seen, decision), dense, answer))
+    for depth in [exit_ for exit_ in seen.exits if answer.exits and exit_ >= end - 1]:
         for first in [exit_ for exit_ in seen.exits if exit_ < depth]:
             for above in NARROW_ABOVE if 0 < sure < depth else (None,):
                 for threshold in THRESHOLDS:
                     decision = decide(seen, threshold, first, depth, above)
-                    points.append(
-                        _point(task, "exits", variant, seen, decision, (whole, reference))
-                    )
+                    points.append(_point(task, "exits", variant, (seen, decision), dense, answer))
     return points
 
 
@@ -152,7 +155,7 @@ def random_control(
     decision = decided(seen, point)
     drawn = [left_at_random(seen, decision, seed) for seed in range(draws)]
     mean = sum(score(task, draw, seen.labels) for draw in drawn) / draws
-    control = _point(task, "random", point.variant, seen, drawn[0], (whole, reference))
+    control = _point(task, "random", point.variant, (seen, drawn[0]), (whole, reference), CLASS)
     return replace(control, score=mean)
 
 
@@ -176,12 +179,11 @@ def _point(
     task: Task,
     kind: Kind,
     variant: Variant,
-    seen: Outcomes,
-    decision: Decision,
+    decided: tuple[Outcomes, Decision],
     dense: tuple[float, Tensor],
+    answer: Answer,
 ) -> Point:
-    whole, reference = dense
-    differs = decision.answers != reference.argmax(-1)
+    (seen, decision), (whole, reference) = decided, dense
     return Point(
         kind=kind,
         variant=variant,
@@ -189,6 +191,6 @@ def _point(
         score=score(task, decision, seen.labels),
         cost_share=float(decision.flops.mean()) / whole,
         layers=float(decision.layers.double().mean()),
-        divergence=divergence(decision.logits, reference),
-        changed=float(differs.double().mean()),
+        divergence=answer.distance(decision.logits, reference),
+        changed=answer.changed(decision.logits, reference),
     )

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from sparing.core.errors import UsageError
 from sparing.measure.statistics import Difference, with_unseen
+from sparing.slim.answer import cosines
 from sparing.tasks.shared.scores import metric
 
 RESAMPLES = 2_000
@@ -19,7 +20,7 @@ def score_difference(
     name: str,
     candidate: Float[Tensor, "examples outputs"],
     baseline: Float[Tensor, "examples outputs"],
-    labels: Shaped[Tensor, " examples"],
+    labels: Shaped[Tensor, "examples ..."],
     *,
     confidence: float = 0.90,
     seed: int = 0,
@@ -36,9 +37,9 @@ def score_difference(
     value = score(candidate, labels) - score(baseline, labels)
     generator = torch.Generator().manual_seed(seed)
     draws = torch.randint(len(labels), (RESAMPLES, len(labels)), generator=generator)
-    if name == "accuracy":
-        gaps = (candidate.argmax(-1) == labels).double() - (baseline.argmax(-1) == labels).double()
-        spread = gaps[draws].mean(1)
+    first, second = (_by_example(name, answers, labels) for answers in (candidate, baseline))
+    if first is not None and second is not None:
+        spread = (first - second)[draws].mean(1)
     else:
         differences = [
             score(candidate[d], labels[d]) - score(baseline[d], labels[d]) for d in draws
@@ -47,6 +48,13 @@ def score_difference(
     ends = torch.tensor([(1 - confidence) / 2, (1 + confidence) / 2], dtype=torch.float64)
     low, high = spread.double().quantile(ends).tolist()
     return Difference(value, with_unseen((low, high), len(labels), confidence), len(labels))
+
+
+def _by_example(name: str, answers: Tensor, labels: Tensor) -> Tensor | None:
+    """Each example's value of a metric that is a mean of such values; None for others."""
+    if name in ("accuracy", "agreement"):
+        return (answers.argmax(-1) == labels).double()
+    return cosines(answers, labels) if name == "cosine" else None
 
 
 def good_enough(

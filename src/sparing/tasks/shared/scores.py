@@ -16,7 +16,7 @@ from torch import Tensor
 from sparing.core.errors import UsageError, nearest, quoted
 
 Outputs = Float[Tensor, "count outputs"]
-Labels = Shaped[Tensor, " count"]
+Labels = Shaped[Tensor, "count ..."]
 MANY = 5
 
 
@@ -114,11 +114,23 @@ def _nothing(labels: Labels) -> float:
     return 0.0
 
 
+def _cosine(outputs: Outputs, labels: Float[Tensor, "count outputs"]) -> float:
+    """The mean cosine of vectors with those that they should be."""
+    cosines = torch.cosine_similarity(outputs.double(), labels.double(), dim=-1)
+    return float(cosines.mean())
+
+
+def _mean_direction(labels: Float[Tensor, "count outputs"]) -> float:
+    return float(torch.nn.functional.normalize(labels.double(), dim=-1).mean(0).norm())
+
+
 METRICS: Mapping[str, Metric] = {
     "accuracy": Metric(_accuracy, _most_frequent),
     # with another model's answers as labels
     "agreement": Metric(_accuracy, _most_frequent),
     "top5": Metric(_top, _five_most_frequent),
+    # of vectors, with another model's as labels
+    "cosine": Metric(_cosine, _mean_direction),
     "f1": Metric(_f1, _always_one),
     "matthews": Metric(_matthews, _nothing),
     "exact": Metric(_exact, _commonest_value),

@@ -41,7 +41,7 @@ class Examples(Dataset[dict[str, Tensor]]):
 
     input_name: Literal["pixel_values", "input_ids", "values"]
     inputs: Tensor | Sequence[Tensor]
-    labels: Int[Tensor, " count"] | Float[Tensor, " count"] | Int[Tensor, "count 2"]
+    labels: Int[Tensor, " count"] | Float[Tensor, "count ..."] | Int[Tensor, "count 2"]
     token_types: Sequence[Tensor] | None = None
     passages: Passages | None = None
     boxes: Float[Tensor, "count 4"] | None = None
@@ -109,20 +109,23 @@ class Examples(Dataset[dict[str, Tensor]]):
 class Task:
     """A task: data, splits, metrics, chance level, licence, and the sizes a model needs.
 
-    ``answer`` is the model's output: a class, a number, or a span of a text. A number is one
-    output, trained by squared error, and ``labels`` holds its name alone. A span is given by its
-    first and last token, the two ``labels``. The task is evaluated by ``metric``; ``metrics`` are
-    all of them. ``more_tests`` are further splits by name. Where ``unlabelled``, a split may have
-    no label at all (only ``UNLABELLED``); it then has no score. ``tokens`` is the longest sequence
-    that a model sees, its class token included; for a task of values, how many numbers each example
-    has. Token tasks have a ``vocabulary`` (the number of token numbers) and a ``pad_id``. Image
-    tasks have ``image_size``, ``channels`` and ``patch_size``; their pixels are (raw -
-    ``pixel_mean``) / ``pixel_deviation`` of raw ones from 0 to 1. ``tokenizer`` is a pretrained one
-    where the task was loaded with it, ``words`` the vocabulary made from the training texts.
-    ``subset`` says that the data is a part of the published data, and ``notes`` which part; they
-    also name everything that was cut or left out. ``source_note`` summarises in one line how your
-    own files were read: columns, separator, encoding, held-out part. Raises ``DataError`` for
-    labels that are not among the classes, and for numbers that are not finite.
+    ``answer`` is the model's output: a class, a number, a span of a text, or a vector. A number is
+    one output, trained by squared error, and ``labels`` holds its name alone. A span is given by
+    its first and last token, the two ``labels``. A vector has a label for each of its numbers; its
+    examples have another model's vector, or ``UNLABELLED``.
+
+    The task is evaluated by ``metric``; ``metrics`` are all of them. ``more_tests`` are further
+    splits by name. Where ``unlabelled``, a split may have no label at all (only ``UNLABELLED``); it
+    then has no score. ``tokens`` is the longest sequence that a model sees, its class token
+    included; for a task of values, how many numbers each example has. Token tasks have a
+    ``vocabulary`` (the number of token numbers) and a ``pad_id``. Image tasks have ``image_size``,
+    ``channels`` and ``patch_size``; their pixels are (raw - ``pixel_mean``) / ``pixel_deviation``
+    of raw ones from 0 to 1. ``tokenizer`` is a pretrained one where the task was loaded with it,
+    ``words`` the vocabulary made from the training texts. ``subset`` says that the data is a part
+    of the published data, and ``notes`` which part; they also name everything that was cut or left
+    out. ``source_note`` summarises in one line how your own files were read: columns, separator,
+    encoding, held-out part. Raises ``DataError`` for labels that are not among the classes, and for
+    numbers that are not finite.
     """
 
     name: str
@@ -145,7 +148,7 @@ class Task:
     tokenizer: Any = field(default=None, repr=False)
     words: Words | None = field(default=None, repr=False)
     metrics: tuple[str, ...] = ()
-    answer: Literal["class", "number", "span"] = "class"
+    answer: Literal["class", "number", "span", "vector"] = "class"
     more_tests: Mapping[str, Examples] = field(default_factory=dict)
     subset: bool = False
     notes: tuple[str, ...] = ()
@@ -180,7 +183,7 @@ class Task:
 
     @property
     def classes(self) -> int:
-        """How many classes there are; 1 where the answer is a number, 2 where it is a span."""
+        """How many outputs there are: classes, 1 of a number, 2 of a span, those of a vector."""
         return len(self.labels)
 
     @cached_property

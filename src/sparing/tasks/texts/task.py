@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparing.core.errors import UsageError, listed, quoted
+from sparing.core.errors import DataError, UsageError, listed, quoted
 from sparing.core.paths import expanded
 from sparing.foreign.pretrained import open_config
+from sparing.foreign.sentences import Sentences, sentences_in
 from sparing.tasks._columns import WHOLE, in_order
 from sparing.tasks.shared.table import Row
 from sparing.tasks.shared.task import UNLABELLED, Task
@@ -25,7 +26,8 @@ from sparing.tasks.texts.parts import Parts
 
 SPLITS = {"train": "train", "choose": "validation", "calibrate": "calibrate", "test": "test"}
 UNKNOWN_SHARE = 0.2  # above it the texts are probably in another language
-METRICS = ("accuracy", "matthews")
+CLASS: Mapping[str, Any] = {"metrics": ("accuracy", "matthews")}
+VECTOR: Mapping[str, Any] = {"metric": "cosine", "answer": "vector"}
 UNLIMITED = 10**9  # tokenizers without a limit state a huge one
 DEFAULT_TOKENS = 512
 # Families with positions that begin after the pad's.
@@ -39,30 +41,32 @@ def task_of_texts(
 
     ``model`` is a folder or hub name, or a model and its tokenizer. The part to choose by is the
     split ``validation``; ``calibrate`` is one of ``more_tests``. Labels are names or numbers of the
-    model's classes; others are numbered in sorted order if its classes have no names. Texts are cut
-    to ``max_tokens`` (unless given, the model's limit), with a note on how many were, and on tokens
-    that are unknown. Raises ``UsageError`` for a model without tokens, a tokenizer that is missing
-    or has more tokens than the model, and labels that are not its classes.
+    model's classes; others are numbered in sorted order if its classes have no names. A folder of
+    sentence-transformers gives vectors, and labels are not used. Texts are cut to ``max_tokens``
+    (unless given, the model's limit). Notes count those, and tokens that are unknown. Raises
+    ``UsageError`` for a model without tokens, a tokenizer that is missing or has more, and
+    labels that are not its classes, and ``DataError`` for pairs, which have no vector.
     """
     config, tokenizer = _opened(model)
-    limit = max_tokens or token_limit_of(config, tokenizer)
-    classes = class_names(config)
+    inside = _sentences(model)
+    limits = (max_tokens or token_limit_of(config, tokenizer), inside.limit if inside else None)
+    limit = min(filter(None, limits))
+    outputs = class_names(config) if inside is None else _numbers_in(inside, config)
+    rows, notes = _labelled(texts, outputs) if inside is None else _to_embed(texts, inside.prompt)
     encoder = pretrained_encoder(tokenizer, limit)
-    rows, notes = _labelled(texts, classes)
     splits, cut = encoded_splits(rows, encoder, "class", limit)
+    parts = splits["train"], splits["validation"], splits["test"]
     ids = [row for part in splits.values() for row in part.inputs]
     require_vocabulary(ids, vocabulary_of(config), tokenizer)
     return Task(
         Path(texts.train.source).name.partition(".")[0] or "texts",
         "tokens",
-        splits["train"],
-        splits["validation"],
-        splits["test"],
-        labels=classes,
+        *parts,
+        labels=outputs,
         tokens=max(map(len, ids)),
         licence="your own",
         source=texts.train.source,
-        metrics=METRICS,
+        **(CLASS if inside is None else VECTOR),
         vocabulary=len(tokenizer),
         pad_id=encoder.pad,
         tokenizer=tokenizer,
@@ -128,6 +132,29 @@ def unknown_note(ids: Sequence[Tensor], tokenizer: Any) -> tuple[str, ...]:
         f"warning: {share:.0%} of all tokens are unknown to the tokenizer: are the texts in the "
         "model's language, and is it the model's tokenizer?",
     )
+
+
+def _sentences(model: object) -> Sentences | None:
+    """What a folder of sentence-transformers holds besides the encoder; None for other models."""
+    if isinstance(model, tuple):
+        return None
+    folder = expanded(str(model))
+    return sentences_in(folder) if folder.is_dir() else None
+
+
+def _numbers_in(inside: Sentences, config: Any) -> tuple[str, ...]:
+    """A name for each number of a vector."""
+    return tuple(map(str, range(inside.dimensions(config.hidden_size))))
+
+
+def _to_embed(texts: Parts, prompt: str) -> tuple[dict[str, list[Row]], list[str]]:
+    """The rows of each split, every text behind the prompt."""
+    rows = {}
+    for part, held in texts:
+        if held.are_pairs:
+            raise DataError(f"{held.source} has pairs, and a vector is of one text: give --columns")
+        rows[SPLITS[part]] = [Row((prompt + row[0],), UNLABELLED) for row in held.rows]
+    return rows, [f"prompt: {quoted(prompt)} goes before every text"] if prompt else []
 
 
 def _name_of(tokenizer: Any) -> str:

@@ -1,0 +1,227 @@
+"""Embedding models: an encoder with what makes a vector of its tokens, dense and adaptive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import ModelOutput
+
+from sparing.core.errors import Unsupported, UsageError
+from sparing.core.paths import expanded
+from sparing.foreign.sentences import VECTOR, sentences_in, vector_of
+from sparing.layers.plan import full_plan
+from sparing.layers.vectors import ACTIVATIONS, VectorForm, VectorHead
+from sparing.transfer.adaptive import ENTRY_VERSION, AdaptiveClassifier
+from sparing.transfer.adaptive_config import AdaptiveConfig
+from sparing.transfer.conversion import fill
+from sparing.transfer.families import layer_sizes, require_encoder
+from sparing.transfer.importance import Importance, importance
+from sparing.transfer.opening import is_folder, open_model
+from sparing.transfer.registry import NAME
+from sparing.transfer.requests import refuse_outputs, refuse_requests
+
+HIDDEN = "output_hidden_states"
+Ids = Int[Tensor, "batch tokens"]
+
+
+@dataclass
+class Vectors(ModelOutput):  # type: ignore[misc]  # transformers is untyped
+    """The vector of each text, its tokens after the last layer, and those before.
+
+    ``logits`` are the vectors, under the name that other answers of models have.
+    """
+
+    logits: Float[Tensor, "batch numbers"] | None = None
+    last_hidden_state: Float[Tensor, "batch tokens width"] | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+
+
+class SentenceEncoder(nn.Module):
+    """A dense embedding model: an encoder of transformers and the modules behind it.
+
+    ``later`` are those of sentence-transformers, such as pooling: see ``foreign.sentences``.
+    """
+
+    main_input_name = "input_ids"
+
+    def __init__(self, encoder: PreTrainedModel, later: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.encoder, self.later = encoder, nn.ModuleList(later)
+
+    @property
+    def config(self) -> Any:
+        """The encoder's configuration."""
+        return self.encoder.config
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        device: torch.device = self.encoder.device
+        return device
+
+    def forward(
+        self,
+        input_ids: Ids,
+        attention_mask: Ids | None = None,
+        token_type_ids: Ids | None = None,
+        **requests: Any,
+    ) -> Vectors:
+        """The vectors; the hidden states of all layers with ``output_hidden_states=True``."""
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        more = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        made = self.encoder(input_ids=input_ids, attention_mask=mask, **more, **requests)
+        hidden = made.last_hidden_state
+        return Vectors(vector_of(self.later, hidden, mask), hidden, made.hidden_states)
+
+
+def open_sentences(name: str) -> SentenceEncoder:
+    """The embedding model of a folder of sentence-transformers.
+
+    Raises ``UsageError`` where it is none, and what ``open_model`` and ``sentences_in`` raise.
+    """
+    inside = sentences_in(expanded(name)) if is_folder(name) else None
+    if inside is None:
+        raise UsageError(f"{name} is not a folder of sentence-transformers: it has no modules.json")
+    return SentenceEncoder(open_model(name), inside.open()).eval()
+
+
+class AdaptiveEmbedder(AdaptiveClassifier):
+    """The adaptive form of an embedding model: it runs a plan, and gives vectors.
+
+    Inputs do not exit early: nothing says how near an early vector is. ``last_hidden_state`` are
+    the tokens that sentence-transformers pools; the linear layer that the vector also goes through
+    is one of that folder's modules. Made by ``adapt_embedder``, read by ``sparing.load``.
+    """
+
+    def forward(  # type: ignore[override]
+        self,
+        input_ids: Ids | None = None,
+        attention_mask: Ids | None = None,
+        token_type_ids: Ids | None = None,
+        return_dict: bool | None = None,
+        **requests: Any,
+    ) -> Vectors | tuple[Any, ...]:
+        """Run the plan; arguments that request other outputs raise ``Unsupported``."""
+        refuse_requests("an adaptive model", requests)
+        refuse_outputs(self.config)
+        rows, layout = self.embed(input_ids, attention_mask, token_type_ids)
+        trace = self.encoder.trace(rows, layout, self.plan)
+        hidden = layout.to_padded(trace.states[-1])
+        assert input_ids is not None
+        pads = input_ids.shape[1] - hidden.shape[1]
+        hidden = nn.functional.pad(hidden, (0, 0, 0, pads))
+        output = Vectors(trace.answers[self.plan.layers], hidden)
+        named = self.config.return_dict if return_dict is None else return_dict
+        return output if named else output.to_tuple()
+
+    @property
+    def head(self) -> VectorHead:
+        """What makes the vector at the plan's end."""
+        head = self.encoder.head(self.plan.layers)
+        assert isinstance(head, VectorHead)
+        return head
+
+
+def adapt_embedder(model: SentenceEncoder, depths: Sequence[int] | None = None) -> AdaptiveEmbedder:
+    """The adaptive form of a dense embedding model, with the same vectors until a plan is set.
+
+    ``depths`` are the layers at which a plan may end (every layer unless given). The dense model
+    does not change. Raises ``Unsupported`` for families without an adaptive form, and for modules
+    behind the encoder that it does not have.
+    """
+    dense = require_encoder(model.encoder)
+    form = vector_form(model.later, dense.config.hidden_size)
+    config = AdaptiveConfig.from_base(dense.config)
+    sizes = layer_sizes(config)
+    places = sorted({*(depths or range(1, len(sizes) + 1)), len(sizes)})
+    entry = {
+        "sizes": [size.to_list() for size in sizes],
+        "exits": places,
+        "plan": full_plan(sizes).to_dict(),
+        "vector": form.to_dict(),
+    }
+    setattr(config, NAME, {"version": ENTRY_VERSION, "adaptive": entry})
+    with torch.random.fork_rng(devices=[]):  # initial values are overwritten
+        adaptive = AdaptiveEmbedder(config)
+    adaptive.to(device=dense.device, dtype=dense.dtype)
+    fill(adaptive.embeddings, adaptive.encoder, dense)
+    linears = [module.linear for module in _dense_modules(model.later)]
+    for number in places:
+        head: Any = adaptive.encoder.head(number)
+        for ours, theirs in zip(head.linears, linears, strict=True):
+            ours.load_state_dict(theirs.state_dict())
+    adaptive.train(model.training)
+    return adaptive
+
+
+def vector_importance(
+    model: SentenceEncoder, batches: Iterable[Mapping[str, Any]], seed: int
+) -> Importance:
+    """The importance of heads and neurons for a model's vectors: see ``importance``.
+
+    The loss of a text is its vector's coordinate in a random direction. Against the model's own
+    vector a loss would have no gradient; over texts and directions the mean of this one's squares
+    is the squared size of the vector's derivative.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def loss(output: Any, batch: Mapping[str, Any]) -> Tensor:
+        vector = vector_of(model.later, output.last_hidden_state, batch["attention_mask"])
+        drawn = torch.randn(vector.shape, generator=generator)
+        return (vector * drawn.to(vector)).sum()
+
+    inputs = ({name: x for name, x in batch.items() if name != "labels"} for batch in batches)
+    return importance(model.encoder, inputs, loss=loss)
+
+
+def vector_form(later: Iterable[nn.Module], width: int) -> VectorForm:
+    """The form of the modules behind an encoder.
+
+    Raises ``Unsupported``, naming it, for one that an adaptive form does not have.
+    """
+    later = list(later)
+    kinds = [type(module).__name__ for module in later]
+    dense = _dense_modules(later)
+    unit = kinds[-1:] == ["Normalize"]
+    if kinds != ["Pooling", *["Dense"] * len(dense), *["Normalize"] * unit]:
+        raise Unsupported(
+            f"an adaptive form has a pooling, linear layers and a norm after them; this has {kinds}"
+        )
+    pooling: Any = later[0]
+    if not getattr(pooling, "include_prompt", True):
+        raise Unsupported("a pooling that leaves the prompt out has no adaptive form")
+    layers = tuple(_layer(module) for module in dense)
+    try:
+        return VectorForm(width, _pooling_mode(pooling), layers, unit)
+    except UsageError as error:
+        raise Unsupported(f"the embedding model has no adaptive form: {error}") from error
+
+
+def _dense_modules(later: Iterable[nn.Module]) -> list[Any]:
+    return [module for module in later if type(module).__name__ == "Dense"]
+
+
+def _pooling_mode(pooling: Any) -> str:
+    """Its mode; older releases of sentence-transformers state it in words only."""
+    mode = getattr(pooling, "pooling_mode", None)
+    return mode if isinstance(mode, str) else str(pooling.get_pooling_mode_str())
+
+
+def _layer(module: Any) -> tuple[int, str, bool]:
+    """Outputs, activation and whether there is a bias."""
+    activation = type(module.activation_function).__name__.lower()
+    residual = getattr(module, "use_residual", False)
+    names = {getattr(module, f"module_{side}_name", VECTOR) for side in ("input", "output")}
+    if activation not in ACTIVATIONS or residual or names != {VECTOR}:
+        known = " or ".join(ACTIVATIONS)
+        raise Unsupported(
+            f"a Dense module with {activation}, a residual or other inputs has no adaptive form; "
+            f"one with {known} has"
+        )
+    return module.linear.out_features, activation, module.linear.bias is not None

@@ -1,0 +1,153 @@
+"""An embedding model from texts to a served folder: vectors, their certificate, what is saved."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from sparing.core.errors import DataError, Unsupported
+from sparing.report.page import write_report
+from sparing.slim.answer import Vector, cosines
+from sparing.slim.evidence.changed import Changed, Moved, changed_of, read_changed, write_changed
+from sparing.slim.options import Options
+from sparing.slim.study import prepare
+from tests.agree.kinds import save
+from tests.slim.conftest import ROWS, TINY, of_name, run_of, texts_of
+
+pytest.importorskip("sentence_transformers")
+LEAST = 0.25
+
+
+@pytest.fixture(scope="module")
+def embedder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("vector") / "model"
+    return save(folder, "vector", num_hidden_layers=3)
+
+
+@pytest.fixture(scope="module")
+def options(embedder, texts_file):
+    return Options(
+        model=str(embedder), task="", texts=str(texts_file), **TINY | {"least_cosine": LEAST}
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(options, tmp_path_factory):
+    return run_of(options, tmp_path_factory.mktemp("run") / "vectors", "onnxruntime")
+
+
+def test_the_run_ends_with_a_bound_on_vectors_that_differ(finished):
+    assert [failure.error for failure in finished.failures] == []
+    (seen,) = of_name(finished, "disagreement")
+    assert seen.labels["least_cosine"] == LEAST
+    assert of_name(finished, "frontier_score", kind="exits") == []
+    assert {r.labels["threshold"] for r in of_name(finished, "candidate_speed")} == {1.0}
+    names = {r.labels["metric"] for r in of_name(finished, "whole_score")}
+    assert names == {"cosine"}
+
+
+def test_agreement_is_the_share_of_large_enough_cosines(finished):
+    from safetensors.torch import load_file
+
+    answers = load_file(finished.folder / "answers.safetensors")
+    for record in of_name(finished, "agreement", arm="slim"):
+        form = next(
+            name
+            for name in answers
+            if name.startswith(f"slim, {record.labels['engine']} {record.labels['precision']}")
+        )
+        near = torch.cosine_similarity(answers[form].double(), answers["labels"].double())
+        assert record.value == pytest.approx(float((near >= LEAST).double().mean()))
+        assert record.labels["divergence"] == pytest.approx(float(1 - near.mean()), abs=1e-6)
+
+
+def test_the_page_speaks_of_vectors(finished):
+    page = write_report(finished.folder)["md"].read_text()
+    assert "Two vectors agree from a cosine of 0.25 on." in page
+    assert "nats on the choosing inputs" not in page
+
+
+def test_sentence_transformers_opens_what_is_saved(finished, texts_file):
+    from sentence_transformers import SentenceTransformer
+
+    import sparing
+
+    folder, texts = finished.folder / "model", texts_file.read_text().splitlines()[:5]
+    opened = SentenceTransformer(str(folder), device="cpu")
+    model = sparing.load(folder)
+    ours = opened.encode(texts)
+    inputs = opened.tokenize(texts)
+    inputs.pop("token_type_ids", None)
+    with torch.no_grad():
+        expected = model(
+            input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]
+        ).logits
+    np.testing.assert_allclose(ours, expected.numpy(), atol=1e-5)
+
+
+def test_the_served_folder_runs_by_the_program_on_its_card(finished):
+    serve = finished.folder / "model" / "serve"
+    if not serve.is_dir():
+        pytest.skip("a form of PyTorch is served")
+    card = (serve / "README.md").read_text()
+    program = card.partition("```python\n")[2].partition("```")[0]
+    assert len(program.splitlines()) <= 25
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=serve, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "[" in done.stdout
+    assert "torch" not in program
+    assert not list(serve.rglob("*.safetensors")) or (serve / "slim_Dense").is_dir()
+
+
+def test_an_embedding_model_needs_texts(embedder, tmp_path):
+    with pytest.raises(Unsupported, match="give --texts FILE"):
+        prepare(Options(model=str(embedder), task="sst2"), tmp_path / "run")
+
+
+def test_pairs_have_no_vector(embedder, tmp_path):
+    lines = [json.dumps({"sentence1": text, "sentence2": text[::-1]}) for text in texts_of(ROWS)]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(lines) + "\n")
+    options = Options(model=str(embedder), task="", texts=str(tmp_path / "pairs.jsonl"), **TINY)
+    with pytest.raises(DataError, match="a vector is of one text"):
+        prepare(options, tmp_path / "run")
+
+
+def test_two_vectors_agree_from_the_least_cosine_on():
+    dense = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
+    served = torch.tensor([[3.0, 0.0], [0.8, 0.6], [0.6, 0.8], [torch.nan, 0.0]])
+    answer = Vector(0.8 - 1e-6)
+    assert answer.differs(served, dense).tolist() == [False, False, True, True]
+    assert cosines(served, dense)[:3].tolist() == pytest.approx([1, 0.8, 0.6])
+    assert Vector(0.5).distance(served[:3], dense[:3]) == pytest.approx(0.2)
+
+
+def test_vectors_that_moved_are_listed_with_the_least_cosine_first(finished, options, tmp_path):
+    from sparing.slim.study import task_of
+
+    task, _ = task_of(options)
+    dense = torch.eye(3)[[0, 0, 0]]
+    served = torch.tensor([[0.6, 0.8, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    moved = changed_of(task, task.test, served, dense, Vector(0.9))
+    assert [(one.index, round(one.cosine, 6)) for one in moved] == [(2, 0.0), (0, 0.6)]
+    assert moved[0].texts
+    write_changed(tmp_path, moved)
+    assert read_changed(tmp_path) == moved
+    write_changed(tmp_path, [moved[0], Changed(0, (), "a", "b", 0.5, 0.6)])
+    with pytest.raises(DataError, match="classes and vectors"):
+        read_changed(tmp_path)
+
+
+@pytest.mark.parametrize("change", [{"cosine": "x"}, {"texts": "x"}, {"index": 1.5}])
+def test_a_damaged_line_is_named(tmp_path, change):
+    line = {"index": 0, "texts": ["x"], "cosine": 0.5} | change
+    (tmp_path / "changed.jsonl").write_text(json.dumps(line) + "\n")
+    with pytest.raises(DataError, match="line 1 is not a changed answer"):
+        read_changed(tmp_path)
+    assert Moved(0, ("x",), 0.5).cosine == 0.5
