@@ -97,7 +97,7 @@ def test_training_has_no_labels_and_importance_has_sampled_ones(steps, monkeypat
     seen = []
     monkeypatch.setattr(slim_models, "importance", lambda _, batches: seen.extend(batches))
     monkeypatch.setattr(slim_models, "order_by_importance", lambda *_: None)
-    models.ordered(models.dense())
+    models.ordered()
     assert seen
     assert all(set(batch["labels"].tolist()) <= {0, 1} for batch in seen)
 

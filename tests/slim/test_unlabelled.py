@@ -72,7 +72,7 @@ def test_ours_is_distilled_on_them_and_the_dense_model_is_not(workspace, monkeyp
     models = run_steps.models
     monkeypatch.setattr(slim_models, "train", look)
     monkeypatch.setattr(fixed_width, "train", look)
-    model = models.ordered(models.dense())
+    model = models.ordered()
     models.__dict__["fine_tuned"] = name != "train_dense"
 
     calls = {

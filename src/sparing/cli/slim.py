@@ -44,7 +44,7 @@ def run(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a fine-tuned classifier or an embedding model faster, with a bound on changed answers.
+    """Make a classifier or embedding model faster; bound the changes.
 
     Heads, neurons and layers of a BERT or ViT are removed, and easy inputs may exit early.
     A folder of sentence-transformers needs texts alone: its vectors are kept.
