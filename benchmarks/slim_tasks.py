@@ -177,7 +177,10 @@ def run_one(name: str, seed: int, given: argparse.Namespace, bar: Progress) -> N
             unseen_texts(name, given)
         study, options = find_study("slim"), options_of(name, seed, given)
         # each call reads the data anew, so that all steps are done in one where it is possible
-        for step in steps_until(given.until, study.plan(options, run_dir)) if given.until else "*":
+        steps = ["*"]
+        if given.until:
+            steps = steps_until(given.until, study.plan(options, run_dir))
+        for step in steps:
             result = study.run(options, run_dir, on_progress=show, cells=step)
             if result.failures:
                 raise SystemExit(f"{run_dir}: a step failed: {result.failures[0].error}")

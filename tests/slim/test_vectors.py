@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
+from transformers import BertModel
 
+import sparing
 from sparing.core.errors import DataError, Unsupported
 from sparing.report.page import write_report
 from sparing.slim.answer import Vector, cosines
 from sparing.slim.evidence.changed import Changed, Moved, changed_of, read_changed, write_changed
 from sparing.slim.options import Options
-from sparing.slim.study import prepare
+from sparing.slim.study import prepare, steps_of, task_of
 from tests.agree.kinds import save
 from tests.slim.conftest import ROWS, TINY, of_name, run_of, texts_of
+from tests.slim.served import expected, formed, written
 
-pytest.importorskip("sentence_transformers")
 LEAST = 0.25
 
 
@@ -73,10 +76,6 @@ def test_the_page_speaks_of_vectors(finished):
 
 
 def test_sentence_transformers_opens_what_is_saved(finished, texts_file):
-    from sentence_transformers import SentenceTransformer
-
-    import sparing
-
     folder, texts = finished.folder / "model", texts_file.read_text().splitlines()[:5]
     opened = SentenceTransformer(str(folder), device="cpu")
     model = sparing.load(folder)
@@ -90,20 +89,18 @@ def test_sentence_transformers_opens_what_is_saved(finished, texts_file):
     np.testing.assert_allclose(ours, expected.numpy(), atol=1e-5)
 
 
-def test_the_served_folder_runs_by_the_program_on_its_card(finished):
-    serve = finished.folder / "model" / "serve"
-    if not serve.is_dir():
-        pytest.skip("a form of PyTorch is served")
-    card = (serve / "README.md").read_text()
-    program = card.partition("```python\n")[2].partition("```")[0]
-    assert len(program.splitlines()) <= 25
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=serve, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert "[" in done.stdout
-    assert "torch" not in program
-    assert not list(serve.rglob("*.safetensors")) or (serve / "slim_Dense").is_dir()
+@pytest.mark.parametrize("model", ["dense", "slim"])
+def test_the_program_on_the_card_of_the_served_folder_gives_the_vector(
+    finished, options, model, tmp_path
+):
+    steps = steps_of(options, task_of(options)[0], finished.folder)
+    form = formed(model, "onnxruntime")
+    card, vector = written(steps, form, tmp_path / "serve")
+    np.testing.assert_allclose(vector, expected(steps, form), rtol=0, atol=1e-4)
+    assert "Labels:" not in card
+    opened = SentenceTransformer(str(finished.folder / "model"), device="cpu")
+    ours = opened.encode(["a text"])[0]
+    assert (np.abs(vector - ours).max() < 1e-4) == (model == "slim")
 
 
 def test_an_embedding_model_needs_texts(embedder, tmp_path):
@@ -122,6 +119,8 @@ def test_pairs_have_no_vector(embedder, tmp_path):
 def test_two_vectors_agree_from_the_least_cosine_on():
     dense = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
     served = torch.tensor([[3.0, 0.0], [0.8, 0.6], [0.6, 0.8], [torch.nan, 0.0]])
+    with pytest.raises(DataError, match="text 2 has the length 0"):
+        cosines(torch.tensor([[1.0, 0.0], [0.0, 0.0]]), dense[:2])
     answer = Vector(0.8 - 1e-6)
     assert answer.differs(served, dense).tolist() == [False, False, True, True]
     assert cosines(served, dense)[:3].tolist() == pytest.approx([1, 0.8, 0.6])
@@ -129,8 +128,6 @@ def test_two_vectors_agree_from_the_least_cosine_on():
 
 
 def test_vectors_that_moved_are_listed_with_the_least_cosine_first(finished, options, tmp_path):
-    from sparing.slim.study import task_of
-
     task, _ = task_of(options)
     dense = torch.eye(3)[[0, 0, 0]]
     served = torch.tensor([[0.6, 0.8, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
@@ -151,3 +148,44 @@ def test_a_damaged_line_is_named(tmp_path, change):
     with pytest.raises(DataError, match="line 1 is not a changed answer"):
         read_changed(tmp_path)
     assert Moved(0, ("x",), 0.5).cosine == 0.5
+
+
+def test_a_dense_vector_of_zeros_is_named_before_anything_is_trained(options, tmp_path):
+    folder = save(tmp_path / "zeros", "vector", num_hidden_layers=3)
+    model = BertModel.from_pretrained(folder)
+    torch.nn.init.zeros_(model.encoder.layer[-1].output.LayerNorm.weight)
+    torch.nn.init.zeros_(model.encoder.layer[-1].output.LayerNorm.bias)
+    model.save_pretrained(folder)
+    ended = run_of(replace(options, model=str(folder)), tmp_path / "run")
+    assert "text 1 has the length 0: it has no cosine" in ended.failures[0].error
+    assert not (tmp_path / "run" / "models").exists()
+
+
+def test_a_pooling_without_an_adaptive_form_is_refused_before_anything_is_written(
+    options, tmp_path
+):
+    folder = save(tmp_path / "max", "vector")
+    pooling = folder / "1_Pooling" / "config.json"
+    stated = json.loads(pooling.read_text()) | {"pooling_mode_mean_tokens": False}
+    pooling.write_text(json.dumps(stated | {"pooling_mode_max_tokens": True}))
+    with pytest.raises(Unsupported, match="mean or cls; got 'max'"):
+        prepare(replace(options, model=str(folder)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_slim_model_is_not_slimmed_again(finished, options, tmp_path):
+    again = replace(options, model=str(finished.folder / "model"))
+    with pytest.raises(Unsupported, match="give the dense one"):
+        prepare(again, tmp_path / "run")
+
+
+def test_half_precision_and_long_texts_are_read(embedder, options, tmp_path):
+    half = tmp_path / "half"
+    shutil.copytree(embedder, half)
+    BertModel.from_pretrained(embedder).half().save_pretrained(half)
+    lines = texts_of(ROWS)
+    (tmp_path / "texts.txt").write_text("\n".join([*lines, "good " * 600, "x"]) + "\n")
+    texts = str(tmp_path / "texts.txt")
+    ended = run_of(replace(options, model=str(half), texts=texts), tmp_path / "run")
+    assert ended.failures == []
+    assert any("cut" in note for note in ended.config["task"]["notes"])

@@ -12,18 +12,11 @@ import sparing
 from sparing.core.errors import CheckpointError, Unsupported, UsageError
 from sparing.layers.plan import narrowed
 from sparing.tasks.shared.text import fast_tokenizer
-from sparing.transfer.embedding import (
-    AdaptiveEmbedder,
-    adapt_embedder,
-    open_sentences,
-    vector_form,
-    vector_importance,
-)
+from sparing.transfer.embedding.adaptive import AdaptiveEmbedder, adapt_embedder, vector_form
+from sparing.transfer.embedding.dense import open_sentences, vector_importance
 from sparing.transfer.freezing import freeze, segments
 from tests.agree.kinds import save
 from tests.agree.models import rows
-
-pytest.importorskip("sentence_transformers")
 
 
 @pytest.fixture(scope="module")

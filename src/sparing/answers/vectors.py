@@ -33,8 +33,9 @@ class Vectors(Answers):
         lengths = np.linalg.norm(self.values, axis=1, keepdims=True)
         empty = np.flatnonzero(lengths[:, 0] == 0)
         if len(empty):
-            shown = quoted(self.texts[int(empty[0])], 80)
-            raise DataError(f"the vector of text {int(empty[0]) + 1} has the length 0: {shown}")
+            row = int(empty[0])
+            shown = f": {quoted(self.texts[row], 80)}" if self.texts else ""
+            raise DataError(f"the vector of text {row + 1} has the length 0{shown}")
         directions: NDArray[np.float64] = self.values / lengths
         return directions
 

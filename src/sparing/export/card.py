@@ -32,11 +32,12 @@ for name in chain["segments"]:
     {opening}
     hidden = outputs.get("next_hidden")
     inputs = inputs if hidden is None else dict(inputs, hidden=hidden)
-    answer = outputs.get("sentence_embedding", outputs.get("logits"))
-    powers = numpy.exp(answer[0] - answer[0].max())
+    answer = outputs.get("sentence_embedding", outputs.get("logits"))[0]{leaving}
+print(answer)"""
+EXITING = """
+    powers = numpy.exp(answer - answer.max())
     if powers.max() / powers.sum() > chain["threshold"]:
-        break  # sure enough: later segments are not run
-print(answer[0])"""
+        break  # sure enough: later segments are not run"""
 OPENING = {
     "onnxruntime": """model = onnxruntime.InferenceSession(name)
     given = {each.name: inputs[each.name] for each in model.get_inputs()}
@@ -110,18 +111,28 @@ def _code(
     return "\n".join(["```python", *lines, "```"])
 
 
-def chain_program(engine: str, floats: FloatPrecision, example: str) -> str:
+def chain_program(
+    engine: str,
+    floats: FloatPrecision,
+    inputs: Sequence[str],
+    texts: Sequence[str],
+    *,
+    exits: bool,
+) -> str:
     """The lines that open a folder's chain with its engine alone and answer one input.
 
-    ``example`` is a text; empty for inputs that no tokenizer makes. Segments run in turn until the
-    largest class probability is above the threshold.
+    ``inputs`` are the names of the model's, and ``texts`` a text or a pair as an example; none for
+    inputs that no tokenizer makes. With ``exits`` segments run in turn until the largest class
+    probability is above the threshold.
     """
-    names = ["input_ids", "attention_mask", "token_type_ids"] if example else ["pixel_values"]
-    reading = (TOKENS if example else ARRAYS).format(names=names, example=json.dumps(example))
+    example = ", ".join(map(json.dumps, texts))
+    reading = (TOKENS if texts else ARRAYS).format(names=list(inputs), example=example)
     reading += f"\nimport {engine}"
     if engine == "openvino":
         reading += f'\nsettings = {{"INFERENCE_PRECISION_HINT": "{HINTS[floats]}"}}'
-    return f"```python\n{CHAIN.format(reading=reading, opening=OPENING[engine])}\n```"
+    leaving = EXITING if exits else ""
+    code = CHAIN.format(reading=reading, opening=OPENING[engine], leaving=leaving)
+    return f"```python\n{code}\n```"
 
 
 def _listed(labels: Mapping[int, str]) -> str:

@@ -10,6 +10,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from sparing.answers.base import Answers as Agreeing
+from sparing.answers.classes import Classes
+from sparing.answers.vectors import Vectors
 from sparing.slim.search.divergence import divergence
 from sparing.train.elastic import ElasticLoss, VectorLoss
 
@@ -21,6 +24,7 @@ class Answer(ABC):
 
     exits: ClassVar[bool] = False
     loss: ClassVar[type[ElasticLoss]]
+    least_cosine: float | None = None
 
     @abstractmethod
     def differs(self, answers: Answers, reference: Answers) -> Bool[Tensor, " texts"]:
@@ -44,7 +48,7 @@ class OneClass(Answer):
 
     def differs(self, answers: Answers, reference: Answers) -> Bool[Tensor, " texts"]:
         """Whether the classes differ."""
-        return answers.argmax(-1) != reference.argmax(-1)
+        return _differs(_classes(answers), _classes(reference))
 
     def distance(self, answers: Answers, reference: Answers) -> float:
         """The mean KL divergence from the reference."""
@@ -59,8 +63,9 @@ class Vector(Answer):
     loss = VectorLoss
 
     def differs(self, answers: Answers, reference: Answers) -> Bool[Tensor, " texts"]:
-        """Whether the cosine is too small; a vector that is not finite differs."""
-        return ~(cosines(answers, reference) >= self.least_cosine)
+        """Whether the cosine is too small; ``DataError`` for a vector of zeros."""
+        pair = (_vectors(one, self.least_cosine) for one in (answers, reference))
+        return _differs(*pair)
 
     def distance(self, answers: Answers, reference: Answers) -> float:
         """The mean of 1 - cosine."""
@@ -71,10 +76,22 @@ CLASS = OneClass()
 
 
 def cosines(answers: Answers, reference: Answers) -> Float[Tensor, " texts"]:
-    """The cosine of both vectors of each text, in float64."""
-    return torch.cosine_similarity(answers.double(), reference.double(), dim=-1)
+    """The cosine of both vectors of each text; ``DataError`` for a vector of zeros."""
+    return torch.from_numpy(_vectors(answers).cosines(_vectors(reference)))
+
+
+def _classes(logits: Answers) -> Classes:
+    return Classes(logits.double().numpy(), (), several=False)
+
+
+def _vectors(values: Answers, least_cosine: float = 1.0) -> Vectors:
+    return Vectors(values.double().numpy(), (), least_cosine)
+
+
+def _differs(answers: Agreeing, reference: Agreeing) -> Bool[Tensor, " texts"]:
+    return torch.from_numpy(~answers.same(reference))
 
 
 def answer_of(task: Any, least_cosine: float) -> Answer:
     """The kind of a task's answer."""
-    return Vector(least_cosine) if task.answer == "vector" else OneClass()
+    return Vector(least_cosine) if task.answer == "vector" else CLASS

@@ -22,7 +22,7 @@ from sparing.layers.plan import Plan
 from sparing.slim.evidence.candidates import DENSE, Candidate, key_of
 from sparing.tasks import Task
 from sparing.transfer.adaptive import AdaptiveClassifier
-from sparing.transfer.embedding import SentenceEncoder
+from sparing.transfer.embedding.dense import SentenceEncoder
 from sparing.transfer.freezing import segments
 
 if TYPE_CHECKING:

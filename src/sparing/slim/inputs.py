@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel
 
-    from sparing.transfer.embedding import SentenceEncoder
+    from sparing.transfer.embedding.dense import SentenceEncoder
 
     Dense: TypeAlias = PreTrainedModel | SentenceEncoder
 

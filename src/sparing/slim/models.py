@@ -27,13 +27,9 @@ from sparing.train.elastic import Draw, ElasticLoss
 from sparing.train.surroundings import generators_kept
 from sparing.transfer.adaptive import AdaptiveClassifier, adapt
 from sparing.transfer.dropout import without_dropout
-from sparing.transfer.embedding import (
-    SentenceEncoder,
-    adapt_embedder,
-    open_sentences,
-    vector_importance,
-)
-from sparing.transfer.families import layer_sizes, require_classifier, require_encoder
+from sparing.transfer.embedding.adaptive import adapt_embedder, require_embedder
+from sparing.transfer.embedding.dense import SentenceEncoder, open_sentences, vector_importance
+from sparing.transfer.families import layer_sizes, require_classifier
 from sparing.transfer.freezing import freeze
 from sparing.transfer.gradual import labelled_batches
 from sparing.transfer.importance import importance
@@ -151,9 +147,13 @@ class Models:
         """The sizes of the dense model; raises what ``require_source`` raises."""
         with generators_kept():
             fine_tuned = self.fine_tuned
-            model = open_model(self.source) if fine_tuned else build_model(self.source, self.given)
-        checked = require_encoder(model) if self.embeds else require_classifier(model)
-        require_reads(checked, self.given, self.source)
+            if self.embeds:
+                model = require_embedder(open_sentences(self.source))
+            else:
+                source = self.source
+                given = open_model(source) if fine_tuned else build_model(source, self.given)
+                model = require_classifier(given)
+        require_reads(model, self.given, self.source)
         return shape_of(image_config(model.config))
 
     def dense(self) -> Dense:
@@ -168,13 +168,6 @@ class Models:
     def baseline(self) -> Dense:
         """The dense baseline: the dense model, without gradients."""
         return self.dense().requires_grad_(False)
-
-    def whole(self, exits: Sequence[int] | None = None) -> AdaptiveClassifier:
-        """The adaptive form of the dense model, with heads after these layers."""
-        dense = self.dense()
-        if isinstance(dense, SentenceEncoder):
-            return adapt_embedder(dense, exits)
-        return adapt(dense, exits)
 
     def objective(self, draw: Draw) -> ElasticLoss:
         """The loss against the baseline's answers for plans that are sampled."""
@@ -251,7 +244,7 @@ class Models:
         """
         dense = self.dense()
         depth = len(layer_sizes(dense.config))
-        model = self.whole(exits or range(max(1, depth // 3), depth + 1))
+        model = adaptive_form(dense, exits or range(max(1, depth // 3), depth + 1))
         batches = labelled_batches(self.task, IMPORTANCE_EXAMPLES, self.seed)
         if isinstance(dense, SentenceEncoder):
             ranked = vector_importance(dense, batches, self.seed)
@@ -269,6 +262,13 @@ class Models:
         if not (folder / "result.json").is_file():
             raise UsageError(f"the {name} model of this run has not been trained to its end yet")
         return folder
+
+
+def adaptive_form(dense: Dense, exits: Sequence[int] | None = None) -> AdaptiveClassifier:
+    """The adaptive form of a dense model, with heads after these layers."""
+    if isinstance(dense, SentenceEncoder):
+        return adapt_embedder(dense, exits)
+    return adapt(dense, exits)
 
 
 def recipes(

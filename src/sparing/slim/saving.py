@@ -19,7 +19,7 @@ from sparing.slim.card import model_card
 from sparing.slim.evidence.candidates import Candidate
 from sparing.slim.promise import promise_of
 from sparing.slim.search.exits import decide, dense_flops, outcomes, score
-from sparing.slim.serving import mix_of, sentences, write_serving
+from sparing.slim.serving import write_beside, write_serving
 from sparing.slim.state import State
 from sparing.slim.steps import OURS, Steps
 from sparing.transfer.adaptive import AdaptiveClassifier, FrontierPoint
@@ -46,12 +46,8 @@ def save(steps: Steps, run: Run, source: str) -> Path:
         model.plan = _plan_of(model, served)
         _set_frontier(steps, model, [*state.thresholds, _point_of(steps, model)])
         write_pretrained(model, part)
-        inside = sentences(steps)
-        if inside is not None:
-            inside.copy(part, mix_of(steps))
+        write_beside(steps, part, slim=True)
         _save_any_budget(steps, state, part / ANY_BUDGET)
-        if steps.task.tokenizer is not None:
-            write_pretrained(steps.task.tokenizer, part)
         _write_served(steps, run, served, part)
         for point in state.points:
             if point.candidate not in (None, served):

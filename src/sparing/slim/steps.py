@@ -23,7 +23,7 @@ from sparing.slim.evidence.candidates import OURS as OURS
 from sparing.slim.evidence.candidates import Candidate
 from sparing.slim.evidence.certified import EPSILONS
 from sparing.slim.inputs import answers_to, inputs_of, texts_of, tokenizer_call
-from sparing.slim.models import Models, held_out_parts
+from sparing.slim.models import Models, adaptive_form, held_out_parts
 from sparing.slim.options import Options
 from sparing.slim.search.exits import dense_flops
 from sparing.slim.search.resampling import good_enough, score_difference
@@ -31,7 +31,7 @@ from sparing.slim.state import State, read_state, served, write_state
 from sparing.tasks import Examples, Task
 from sparing.tasks.shared.scores import metric
 from sparing.transfer.adaptive import AdaptiveClassifier
-from sparing.transfer.embedding import SentenceEncoder
+from sparing.transfer.embedding.dense import SentenceEncoder
 
 STATIC, TOKENIZER = "static", "tokenizer"
 SOME = 0.5
@@ -131,7 +131,7 @@ class Steps:
     @cached_property
     def dense_flops(self) -> float:
         """The mean FLOPs of the dense model for the inputs that plans are chosen on."""
-        return float(dense_flops(self.models.whole(), self.parts[0]).mean())
+        return float(dense_flops(adaptive_form(self.models.dense()), self.parts[0]).mean())
 
     @cached_property
     def dense_logits(self) -> Tensor:

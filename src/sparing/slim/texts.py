@@ -79,6 +79,12 @@ def answer_splits(model: Dense, task: Task, folder: Path) -> dict[str, float]:
                 f"the dense model's answer to {name} text {int(broken[0]) + 1} is not a finite "
                 "number: the model is damaged, or it overflows"
             )
+        empty = (answers[name] == 0).all(1).nonzero()
+        if task.answer == "vector" and len(empty):
+            raise DataError(
+                f"the dense model's vector of {name} text {int(empty[0]) + 1} has the length 0: it "
+                "has no cosine"
+            )
     save_tensors(folder / FILE, answers)
     if task.answer == "vector":
         return {}

@@ -373,7 +373,7 @@ def _class_of(entry: Mapping[str, Any]) -> type[AdaptiveClassifier]:
     """The class that an entry describes; that of vectors imports this module."""
     if "vector" not in (entry.get("adaptive") or ()):
         return AdaptiveClassifier
-    home: Any = importlib.import_module("sparing.transfer.embedding")
+    home: Any = importlib.import_module("sparing.transfer.embedding.adaptive")
     kind: type[AdaptiveClassifier] = home.AdaptiveEmbedder
     return kind
 

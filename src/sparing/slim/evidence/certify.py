@@ -213,6 +213,6 @@ def _guarantee(steps: Steps) -> list[Record]:
         "disagreements": changed,
         "reference": not certified,
         "bound_alone": alone,
-        "least_cosine": getattr(steps.answer, "least_cosine", None),
+        "least_cosine": steps.answer.least_cosine,
     }
     return [Record("disagreement", changed / count, "share", "measured", labels, count=count)]

@@ -20,7 +20,7 @@ from sparing.slim.evidence.candidates import DENSE, Candidate
 from sparing.slim.evidence.verify import tested
 from sparing.slim.inputs import inputs_of
 from sparing.slim.steps import Steps
-from sparing.transfer.embedding import SentenceEncoder
+from sparing.transfer.embedding.dense import SentenceEncoder
 from sparing.transfer.opening import open_model
 
 PROBE = f"{__name__}:call_of"

@@ -20,8 +20,8 @@ Times = Mapping[str, InputTimes[Any]]
 def screen(steps: Steps) -> tuple[tuple[Screened, ...], list[Record]]:
     """Every form with its speed at the first batch size, and whether it competes.
 
-    A form does not if it is ``SLOWER`` there than the fastest float32 form of the same model: that
-    one changes fewer answers, or as many. The speeds are recorded.
+    A form does not compete if it is ``SLOWER`` there than the fastest float32 form of the same
+    model: that one changes fewer answers, or as many. The speeds are recorded.
     """
     both = steps.forms
     keys = both.keys
@@ -39,10 +39,8 @@ def screen(steps: Steps) -> tuple[tuple[Screened, ...], list[Record]]:
             labels: dict[str, Label] = {**key.labels, "batch": batch}
             records.append(speed_record("screened_speed", times[str(key)], baseline, labels))
             speeds.setdefault(key, float(records[-1].value or 0))
-    first, somewhere = (
-        near[steps.options.batches[0]],
-        {key for some in near.values() for key in some},
-    )
+    first = near[steps.options.batches[0]]
+    somewhere = {key for some in near.values() for key in some}
     for record in records:
         record.labels["competes"] = Candidate.from_labels(record.labels) in first
     forms = tuple(Screened(key, speeds[key], key in first, key in somewhere) for key in keys)
