@@ -137,16 +137,16 @@ def slim(
     overwrite: bool = False,
     **settings: Any,
 ) -> Outcome:
-    """Make a BERT- or ViT-family classifier faster: cut, distil, certify, measure, save.
+    """Make a BERT- or ViT-family model faster: cut, distil, certify, measure, save.
 
-    ``model`` is a fine-tuned checkpoint's folder, a pretrained one that is fine-tuned first,
-    ``bert`` or ``vit``, or a classifier, which does not change. ``task`` is a name, a path or a
-    data set (default: that of the model's training). ``texts`` are your own instead, labelled or
-    not: a file, a data set, or a list of texts or pairs. ``speed`` is the target over the best
-    dense form, ``floor`` the share of its score to keep. ``agree`` is the share of its answers that
-    is certified to stay. At 0 a frontier is certified, and 95 % is served. ``settings`` are further
-    fields of ``sparing.slim.study.Options``. ``output_dir`` (``runs/slim-TASK``) gets model, page
-    and records; the same call resumes. Raises ``UsageError`` for inputs that do not fit.
+    ``model`` is a fine-tuned checkpoint's folder, a pretrained one, ``bert`` or ``vit``, or a
+    classifier, which does not change. A folder of sentence-transformers needs ``texts``: its
+    vectors are kept. ``task`` is a name, a path or a data set, by default that of its training.
+    ``texts`` are your own instead, labelled or not: a file, a data set, a list of texts or pairs.
+    ``speed`` is the target over the best dense form, ``floor`` the share of its score to keep.
+    ``agree`` is the share of its answers to certify; at 0 it is a frontier, and 95 % is served.
+    ``settings`` are fields of ``sparing.slim.study.Options``. ``output_dir`` gets model, page and
+    records; the same call resumes. Raises ``UsageError`` for inputs that do not fit.
 
         outcome = sparing.slim("my-fine-tuned-bert", texts="my-texts.txt")
     """
@@ -339,6 +339,8 @@ def _require_classifier(model: Any) -> None:
     from sparing.transfer.families import require_classifier
     from sparing.transfer.unwrapping import unwrapped
 
+    if type(model).__name__ == "SentenceTransformer":
+        raise UsageError("an embedding model is given as a folder: model.save(FOLDER), then FOLDER")
     require_classifier(unwrapped(model, merged=True))
 
 

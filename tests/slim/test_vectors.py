@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import BertModel
 
 import sparing
-from sparing.core.errors import DataError, Unsupported
+from sparing.core.errors import DataError, Unsupported, UsageError
 from sparing.report.page import write_report
 from sparing.slim.answer import Vector, cosines
 from sparing.slim.evidence.changed import Changed, Moved, changed_of, read_changed, write_changed
@@ -106,6 +106,17 @@ def test_the_program_on_the_card_of_the_served_folder_gives_the_vector(
 def test_an_embedding_model_needs_texts(embedder, tmp_path):
     with pytest.raises(Unsupported, match="give --texts FILE"):
         prepare(Options(model=str(embedder), task="sst2"), tmp_path / "run")
+
+
+def test_dropped_tokens_and_objects_are_refused_before_anything_is_written(
+    embedder, options, texts_file, tmp_path
+):
+    with pytest.raises(UsageError, match="keeps all tokens"):
+        prepare(replace(options, tokens=(1.0, 0.5)), tmp_path / "run")
+    model = SentenceTransformer(str(embedder), device="cpu")
+    with pytest.raises(UsageError, match="given as a folder"):
+        sparing.slim(model, texts=str(texts_file), output_dir=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_pairs_have_no_vector(embedder, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -90,6 +91,34 @@ def test_pads_change_nothing(dense, inputs):
             count = int(inputs["attention_mask"][row].sum())
             alone = {name: value[row : row + 1, :count] for name, value in inputs.items()}
             assert float((adaptive(**alone).logits[0] - one).abs().max()) < 1e-10
+
+
+def test_a_plan_that_leaves_tokens_or_inputs_out_is_refused(dense):
+    adaptive = adapt_embedder(dense)
+    plan = adaptive.plan
+    changes = ({"exits": (1,), "threshold": 0.9}, {"tokens_kept": 0.5, "tokens_after": 1})
+    for change in changes:
+        with pytest.raises(UsageError, match="runs all tokens of all inputs"):
+            adaptive.plan = replace(plan, **change)
+    assert adaptive.plan == plan
+
+
+def test_odd_inputs_are_named_or_answered(dense):
+    adaptive, ids = adapt_embedder(dense), torch.full((2, 4), 7)
+    with torch.no_grad():
+        assert adaptive(input_ids=ids[:0]).logits.shape == (0, 16)
+        one = ids[:, :1]
+        gap = adaptive(input_ids=one).logits - dense(input_ids=one).logits
+        assert float(gap.abs().max()) < 1e-10
+    mask = torch.tensor([[1, 1, 1, 1], [0, 0, 0, 0]])
+    with pytest.raises(UsageError, match="at least one real token"):
+        adaptive(input_ids=ids, attention_mask=mask)
+    with pytest.raises(UsageError, match="too many: the model reads"):
+        adaptive(input_ids=torch.full((1, 600), 7))
+    for kind, most in ((torch.bfloat16, 0.05), (torch.float16, 0.005)):
+        with torch.no_grad():
+            half = adapt_embedder(dense).to(kind)(input_ids=ids).logits
+            assert float((half.double() - dense(input_ids=ids).logits).abs().max()) < most
 
 
 def test_importance_is_of_all_parts_and_repeats(dense, inputs):

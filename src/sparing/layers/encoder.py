@@ -310,6 +310,12 @@ class AdaptiveEncoder(nn.Module):
                 self.confidence_head(number)
         if plan.gated and not self.gates:
             raise UsageError("the plan is gated and the model has no gates: encoder.add_gates")
+        in_part = plan.stops or plan.narrows or plan.gated or plan.drops_tokens
+        if in_part and isinstance(self.head(plan.layers).form, VectorForm):
+            raise UsageError(
+                "a model of vectors runs all tokens of all inputs to the plan's end: it has no "
+                "exits, no narrower inputs and no dropped tokens"
+            )
 
     def flops(
         self, lengths: Int[Tensor, " batch"], plan: Plan, number: int

@@ -120,10 +120,12 @@ class Options:
 
     def token_shares(self, task: Task) -> tuple[float, ...]:
         """The shares of tokens to try; several for long inputs."""
+        if task.answer == "vector":
+            if any(share < 1 for share in self.tokens):
+                raise UsageError("tokens: an embedding model keeps all tokens, as it pools them")
+            return (1.0,)
         if self.tokens:
             return self.tokens
-        if task.answer == "vector":
-            return (1.0,)
         lengths = task.validation.lengths
         if task.kind == "image":
             lengths = [task.tokens]
