@@ -23,10 +23,18 @@ from sparing.experiment.installed import study_names
 from sparing.slim.options import Options
 
 ROOT = Path(__file__).parents[1]
+DASH = "\N{EN DASH}"
 DOCS = ROOT / "docs"
 GENERATED = [
     f"reference/{path}"
-    for path in ("commands/*", "mechanisms/*", "records/*", "mechanism-speed.md", "task-facts.md")
+    for path in (
+        "commands/*",
+        "mechanisms/*",
+        "records/*",
+        "mechanism-speed.md",
+        "models.md",
+        "task-facts.md",
+    )
 ]
 WRITTEN = {
     name: DOCS / name
@@ -43,7 +51,7 @@ LONGEST, USUAL = 40, 25
 COMPARISON = "tutorials/first-comparison.md"  # trains; its commands are run too
 WHOLE = "tutorials/faster-encoder.md"
 # Their code opens what their commands make.
-WITH_COMMANDS = (WHOLE, "tutorials/faster-embeddings.md")
+WITH_COMMANDS = (WHOLE, "tutorials/faster-embeddings.md", "tutorials/faster-guard.md")
 # Their Python needs the classifier of the tutorial, each page that of the pages before it too.
 CONTINUED = ("how-to/slim.md", "how-to/agree.md")
 BLOCK = re.compile(r"^```(?:python|sh)\n.*?^```", re.M | re.S)
@@ -179,7 +187,8 @@ def generated_names():
     }
     named = {f"reference/{part}/{name}.md" for part, names in parts.items() for name in names}
     named |= {f"reference/{part}/index.md" for part in parts}
-    return named | {"reference/mechanism-speed.md", "reference/task-facts.md"}
+    pages = ("mechanism-speed", "models", "task-facts")
+    return named | {f"reference/{page}.md" for page in pages}
 
 
 def targets(page, text):
@@ -310,6 +319,16 @@ def test_the_page_of_a_mechanism_has_what_show_prints(generated):
         assert part in page
     assert "| causal | no |" in page
     assert "`key_projection`" in page
+
+
+def test_the_table_of_models_and_verbs_is_made_by_the_verbs(generated):
+    page = generated["reference/models.md"]
+    rows = re.findall(r"^\| ([^|`]+) \| `\w+` \| (.+) \|$", page, re.M)
+    cells = {answer: line.split(" | ") for answer, line in rows}
+    slim = [line[0] for line in cells.values()]
+    assert slim == ["yes", "yes", "texts", "texts", DASH, DASH, "texts"]
+    assert cells["one class of an image"][1] == DASH  # agree reads texts
+    assert {line[2] for line in cells.values()} == {"yes"}  # export takes all
 
 
 def test_the_page_of_a_verb_has_its_options(generated):

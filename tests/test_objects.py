@@ -140,7 +140,7 @@ def test_prune_takes_objects_and_paths(tokenizer, tmp_path):
 def test_slim_refuses_objects_it_cannot_serve_before_it_writes(tokenizer, tmp_path):
     arguments = {"output_dir": tmp_path / "run", "tokenizer": tokenizer}
     several = model(problem_type="multi_label_classification")
-    with pytest.raises(Unsupported, match="predicts several labels"):
+    with pytest.raises(Unsupported, match="gives several labels: give --texts FILE"):
         sparing.slim(several, dataset(), **arguments)
     with pytest.raises(UsageError, match="does not say what it was trained for"):
         sparing.slim(model(), **arguments)

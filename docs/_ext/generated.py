@@ -12,6 +12,7 @@ from typing import Any
 from command_pages import command_pages
 from docstrings import process_docstring
 from mechanism_pages import mechanism_pages
+from model_page import model_pages
 from record_pages import record_pages, task_pages
 from speed_page import speed_pages
 
@@ -20,8 +21,15 @@ FOLDER = "reference"
 
 def pages() -> dict[str, str]:
     """Every generated page by its path below ``docs``."""
-    parts = (mechanism_pages(), speed_pages(), command_pages(), record_pages(), task_pages())
-    return {f"{FOLDER}/{path}": text for part in parts for path, text in part.items()}
+    makers = (
+        mechanism_pages,
+        speed_pages,
+        command_pages,
+        model_pages,
+        record_pages,
+        task_pages,
+    )
+    return {f"{FOLDER}/{path}": text for make in makers for path, text in make().items()}
 
 
 def write(docs: Path) -> None:

@@ -153,7 +153,7 @@ def slim(
     from sparing.slim import STUDY, study
 
     if not isinstance(model, str | Path):
-        _require_classifier(model)
+        _require_classifier(model, texts=texts is not None)
     task, named = _task_or_texts(task, texts, model)
     folder = _path(output_dir) or Path("runs") / f"slim-{_name_of(named) or 'texts'}"
     given = _texts_of(texts, folder)
@@ -335,13 +335,15 @@ def _task_of(model: Any) -> str:
     return task_for(str(model) if isinstance(model, str | Path) else type(model).__name__)
 
 
-def _require_classifier(model: Any) -> None:
+def _require_classifier(model: Any, *, texts: bool) -> None:
+    from sparing.experiment.inputs.fit import require_texts
     from sparing.transfer.families import require_classifier
     from sparing.transfer.unwrapping import unwrapped
 
     if type(model).__name__ == "SentenceTransformer":
         raise UsageError("an embedding model is given as a folder: model.save(FOLDER), then FOLDER")
-    require_classifier(unwrapped(model, merged=True))
+    dense = require_classifier(unwrapped(model, merged=True))
+    require_texts(type(dense).__name__, dense.config, texts=texts)
 
 
 def _read(

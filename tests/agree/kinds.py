@@ -20,6 +20,7 @@ from sparing.tasks.shared.text import fast_tokenizer
 from tests.tasks.tokenizers import SIZES, save_tokenizer
 
 ENTITIES = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+LABELS = ("insult", "spam", "threat")
 MODULES = ("Transformer", "Pooling", "Normalize")
 NAMES = ("input_ids", "attention_mask", "token_type_ids")
 
@@ -31,11 +32,16 @@ def save(folder: Path, kind: str, *, noise: float = 0.0, **changes: Any) -> Path
     config = BertConfig(**{**SIZES, **changes}, vocab_size=len(fast_tokenizer(str(folder))))
     if kind == "number":
         config.num_labels = 1
+    if kind == "labels":
+        config.problem_type = "multi_label_classification"
+        config.id2label = dict(enumerate(LABELS))
+        config.label2id = {name: number for number, name in enumerate(LABELS)}
     if kind == "entities":
         config.id2label = dict(enumerate(ENTITIES))
         config.label2id = {name: number for number, name in enumerate(ENTITIES)}
     model = {
         "number": BertForSequenceClassification,
+        "labels": BertForSequenceClassification,
         "entities": BertForTokenClassification,
         "span": BertForQuestionAnswering,
         "vector": BertModel,

@@ -15,6 +15,7 @@ from sparing.experiment.registry import find_study
 from sparing.export.folder import open_chain
 from sparing.slim import models as slim_models
 from sparing.slim import texts as slim_texts
+from sparing.slim.answer import CLASS
 from sparing.slim.inputs import answers_to
 from sparing.slim.study import claims_of, steps_of
 from sparing.slim.texts import FILE, answer_splits, labelled, texts_task
@@ -89,11 +90,13 @@ def test_training_has_no_labels_and_importance_has_sampled_ones(steps, monkeypat
     assert torch.equal(sampled[sure], logits.argmax(-1)[sure])
     flat = {**load_file(models.folder / FILE), "train": torch.zeros_like(logits)}
     monkeypatch.setattr(slim_texts, "read_tensors", lambda _: flat)
-    even = slim_texts.answered(models.given, models.folder, 0).train.labels.double()
+    even = slim_texts.answered(models.given, models.folder, 0, CLASS).train.labels.double()
     assert 0.35 < float(even.mean()) < 0.65
-    again = slim_texts.answered(models.given, models.folder, 0).train.labels
+    again = slim_texts.answered(models.given, models.folder, 0, CLASS).train.labels
     assert torch.equal(again.double(), even)
-    assert not torch.equal(slim_texts.answered(models.given, models.folder, 1).train.labels, again)
+    assert not torch.equal(
+        slim_texts.answered(models.given, models.folder, 1, CLASS).train.labels, again
+    )
     seen = []
     monkeypatch.setattr(slim_models, "importance", lambda _, batches: seen.extend(batches))
     monkeypatch.setattr(slim_models, "order_by_importance", lambda *_: None)
@@ -140,7 +143,7 @@ def test_answers_that_are_not_finite_are_refused_by_their_text(given, toy, tmp_p
     with torch.no_grad():
         model.classifier.bias[0] = torch.nan
     with pytest.raises(DataError, match="answer to train text 1 is not a finite number"):
-        answer_splits(model, given, tmp_path)
+        answer_splits(model, given, tmp_path, CLASS)
     assert not (tmp_path / FILE).exists()
 
 

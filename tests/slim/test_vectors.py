@@ -148,7 +148,7 @@ def test_vectors_that_moved_are_listed_with_the_least_cosine_first(finished, opt
     write_changed(tmp_path, moved)
     assert read_changed(tmp_path) == moved
     write_changed(tmp_path, [moved[0], Changed(0, (), "a", "b", 0.5, 0.6)])
-    with pytest.raises(DataError, match="classes and vectors"):
+    with pytest.raises(DataError, match="several kinds of answers"):
         read_changed(tmp_path)
 
 

@@ -37,6 +37,16 @@ def test_correlations_by_hand():
     assert metric("pearson").score(-values, truth) < -0.8
 
 
+def test_probabilities_are_close_where_their_differences_are_small():
+    logits, truth = torch.tensor([[0.0, 50.0]]), torch.tensor([[0.25, 1.0]])
+    assert metric("probability_closeness").score(logits, truth) == pytest.approx(1 - 0.125)
+    truth = torch.tensor([[0.0], [0.2], [0.9]])
+    chance = metric("probability_closeness").chance(truth)
+    constants = torch.linspace(0.01, 0.99, 197).logit()[:, None, None].expand(-1, 3, 1)
+    best = max(metric("probability_closeness").score(logits, truth) for logits in constants)
+    assert chance == pytest.approx(best)
+
+
 def test_answers_that_never_change_are_worth_nothing():
     same = torch.zeros(4, 1)
     assert metric("pearson").score(same, torch.arange(4.0)) == 0

@@ -40,6 +40,17 @@ def test_whole_labels_are_classes_and_others_values():
     assert predictions_of(logits[:, :1], values) == (logits[:, 0].tolist(), None)
 
 
+def test_several_labels_each_have_a_loss_against_their_probability():
+    logits = torch.tensor([[2.0, -1.0], [0.0, 3.0]])
+    goal = torch.tensor([[1.0, 0.25], [0.0, 0.5]])
+    shares = logits.sigmoid()
+    each = -(goal * shares.log() + (1 - goal) * (1 - shares).log()).mean(1)
+    losses = label_loss(logits, goal, reduction="none", several=True)
+    torch.testing.assert_close(losses, each)
+    torch.testing.assert_close(label_loss(logits, goal, several=True), each.mean())
+    assert predictions_of(logits, goal, several=True) == ([[0], [0, 1]], None)
+
+
 def test_numbers_are_learnt_and_evaluated_by_their_metric(tmp_path):
     task = number_task()
     model = token_model(task)

@@ -16,7 +16,7 @@ from sparing.core.errors import CheckpointError, UsageError
 from sparing.layers.plan import full_plan, narrowed
 from sparing.train import Distillation, Recipe, train
 from sparing.train.distillation import distillation_loss, output_divergence
-from sparing.train.elastic import Draw, ElasticLoss, packed_distance
+from sparing.train.elastic import Draw, ElasticLoss, LabelsLoss, NumberLoss, packed_distance
 from sparing.train.objective import LabelLoss, Objective, TeacherLoss
 from sparing.transfer.adaptive import adapt
 from tests.train.small import equal, token_model, token_task, weights
@@ -25,6 +25,25 @@ from tests.transfer.classifiers import FAMILIES, HEADS, dense, inputs, near, tex
 WHOLE = Draw(widths=(1.0,), width_chances=(1.0,))
 HALF = Draw(widths=(0.5,), width_chances=(1.0,))
 MANY = Draw(tokens=(1.0, 0.7, 0.5))
+
+
+@pytest.mark.parametrize("loss", [LabelsLoss, NumberLoss])
+def test_other_answers_follow_the_teachers_alone(loss):
+    generator = torch.Generator().manual_seed(0)
+    outputs = 1 if loss is NumberLoss else 3
+    logits, goal = (torch.randn(4, outputs, generator=generator).double() for _ in range(2))
+    made = loss(torch.nn.Linear(1, 1), Distillation(labels=0.5, outputs=0.7, temperature=2.0))
+    made.scale = 3.0
+    got = made.of_answer(logits, goal, {"labels": torch.full((4,), -100)})
+    if loss is NumberLoss:
+        expected = (((logits - goal) / 3) ** 2).mean()
+        assert made.describe()["scale"] == 3.0
+    else:
+        two = [torch.stack((x / 2, torch.zeros_like(x)), -1) for x in (logits, goal)]
+        each = F.kl_div(two[0].log_softmax(-1), two[1].softmax(-1), reduction="none")
+        expected = 4 * each.sum((-1, -2)).mean()
+    torch.testing.assert_close(got, 0.7 * expected)
+    assert float(made.of_answer(goal, goal, {})) == pytest.approx(0, abs=1e-12)
 
 
 def _pair(family="bert", exits=None):

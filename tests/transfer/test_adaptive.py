@@ -177,6 +177,29 @@ def test_a_loss_where_there_are_labels():
 
 
 @pytest.mark.parametrize(
+    ("change", "labels"),
+    [
+        ({"num_labels": 1}, torch.tensor([0.5, -2.0, 1.0])),
+        ({"num_labels": 1, "problem_type": "regression"}, torch.tensor([[0.5], [-2.0], [1.0]])),
+        ({"problem_type": "multi_label_classification"}, torch.eye(3)),
+    ],
+)
+def test_several_labels_and_a_number_have_their_own_loss_and_no_exits(change, labels, tmp_path):
+    model, given = dense(**change), inputs("bert")
+    adaptive = adapt(model)
+    truth = model(**given, labels=labels.to(model.dtype))
+    near(adaptive(**given).logits, truth.logits)
+    near(adaptive(**given, labels=labels.to(model.dtype)).loss, truth.loss)
+    with pytest.raises(UsageError, match="labels must be floating and"):
+        adaptive(**given, labels=torch.tensor([0, 1, 2]))
+    with pytest.raises(UsageError, match="only one class an input says how sure it is"):
+        adaptive.plan = replace(adaptive.plan, exits=(2,), threshold=0.9)
+    adaptive.plan = replace(adaptive.plan, tokens_kept=0.5, tokens_after=1)
+    adaptive.save_pretrained(tmp_path)
+    near(sparing.load(tmp_path)(**given).logits, adaptive(**given).logits)
+
+
+@pytest.mark.parametrize(
     ("model", "error", "message"),
     [
         (lambda: torch.nn.Linear(2, 2), UsageError, "needs a transformers model; got Linear"),
@@ -189,9 +212,7 @@ def test_a_loss_where_there_are_labels():
         (lambda: others.build("bert"), Unsupported, "BertForMaskedLM is not a classifier; open"),
         (lambda: others.build("deit"), Unsupported, "DeiTModel is not a classifier"),
         (lambda: dense("electra", embedding_size=8), Unsupported, "embeddings of width 8 below"),
-        (lambda: dense(num_labels=1), Unsupported, "predicts numbers"),
-        (lambda: dense(problem_type="regression"), Unsupported, "predicts numbers"),
-        (lambda: dense(problem_type="multi_label_classification"), Unsupported, "several labels"),
+        (lambda: dense(problem_type="regression"), Unsupported, "predicts 3 numbers"),
         (lambda: dense(is_decoder=True), Unsupported, "is a decoder"),
         (lambda: adapt(dense()), Unsupported, "AdaptiveClassifier is not a classifier|already"),
     ],

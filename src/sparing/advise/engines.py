@@ -22,6 +22,7 @@ from sparing.export.dense import dense_segment
 from sparing.export.engine import Chain
 from sparing.export.forms import UNCALIBRATED, Form, Forms
 from sparing.export.static_int8 import FEWEST_INPUTS, MOST_INPUTS
+from sparing.foreign.kinds import answer_kind
 from sparing.measure.latency import paired_latency
 from sparing.measure.statistics import Ratio, as_record
 
@@ -265,14 +266,12 @@ def answers_of(subject: Subject) -> Answers:
 
     One number has no share of equal answers, and spans are compared by ``sparing agree`` alone.
     """
-    config = subject.model.config
     if subject.kind.endswith("ForQuestionAnswering"):
         return "nothing"
     if not subject.kind.endswith("ForSequenceClassification"):
         return "vectors"
-    if config.num_labels == 1 or config.problem_type == "regression":
-        return "nothing"
-    return "labels" if config.problem_type == "multi_label_classification" else "class"
+    kind = answer_kind(subject.model.config)
+    return "nothing" if kind == "number" else kind
 
 
 def _agreements(

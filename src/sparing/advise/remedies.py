@@ -15,6 +15,7 @@ from sparing.advise.padding import FILE, SINGLE, Padding
 from sparing.advise.parts import Parts
 from sparing.core.errors import Unsupported, UsageError
 from sparing.experiment.inputs.task import task_of
+from sparing.foreign.kinds import answer_kind
 from sparing.measure.statistics import Ratio
 from sparing.transfer.families import family_of, require_classifier
 
@@ -171,6 +172,9 @@ def _slim(findings: Findings) -> Remedy:
     if obstacle:
         return Remedy("slim", "not measured", f"not for this model: {obstacle}", "", "")
     data = findings.texts or ("" if task_of(subject.name) else " --task TASK")
+    named = subject.kind.endswith("ForSequenceClassification")
+    if named and answer_kind(subject.model.config) == "number":
+        data += " --most-difference NUMBER"
     command = f"sparing slim {findings.model}{data}"
     sentence = prose("slim", command=command)
     answers = "share changed is bounded"

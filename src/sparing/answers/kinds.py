@@ -15,9 +15,9 @@ from sparing.answers.numbers import Numbers, Rankings, queries_of
 from sparing.answers.spans import Spans, require_pairs, span_of
 from sparing.answers.vectors import LEAST_COSINE, Vectors, texts_of
 from sparing.core.errors import DataError, Unsupported, UsageError
+from sparing.foreign.kinds import answer_kind
 
 THRESHOLD = 0.5
-SEVERAL, NUMBER = "multi_label_classification", "regression"
 SEQUENCE = ("ForSequenceClassification", "AdaptiveClassifier")
 TOKENS, QUESTIONS = "ForTokenClassification", "ForQuestionAnswering"
 
@@ -151,12 +151,7 @@ def kind_of_model(name: str, config: Any) -> Kind | None:
         return KINDS["span"]
     if not name.endswith(SEQUENCE):
         return None
-    problem = getattr(config, "problem_type", None)
-    if problem == SEVERAL:
-        return KINDS["labels"]
-    if problem == NUMBER or getattr(config, "num_labels", 2) == 1:
-        return KINDS["number"]
-    return KINDS["class"]
+    return KINDS[answer_kind(config)]
 
 
 def kind_of_outputs(ranks: Mapping[str, int]) -> Kind | None:

@@ -14,7 +14,8 @@ from sparing.cli._shared import Data, Json, Overwrite, Plan, progress_bar, verb
 from sparing.core.errors import UsageError
 
 TEXTS = ("texts", "hold_out")
-NAMED = ("model", "task", *TEXTS, "speed", "floor", "agree", "least_cosine", "epochs", "seed")
+AGREES_BY = ("least_cosine", "threshold", "most_difference")
+NAMED = ("model", "task", *TEXTS, "speed", "floor", "agree", *AGREES_BY, "epochs", "seed")
 
 EXAMPLE = "sparing slim models/digits --speed 1.5 --quick"
 
@@ -31,6 +32,8 @@ def run(
     floor: Annotated[float, typer.Option(help="Target: this share of the dense score.")] = 0.995,
     agree: Annotated[float, typer.Option(help="Certify this share of answers; 0: five.")] = 0.0,
     least_cosine: Annotated[float, typer.Option(help="Vectors agree from this cosine on.")] = 0.95,
+    threshold: Annotated[float, typer.Option(help="Labels are given from this on.")] = 0.5,
+    most_difference: Annotated[float, typer.Option(help="Of numbers that agree.")] = 0.0,
     epochs: Annotated[int, typer.Option(help="Epochs of distillation; 0: the default.")] = 0,
     seed: Annotated[int, typer.Option(help="The seed of everything that is sampled.")] = 0,
     quick: Annotated[bool, typer.Option(help="Fewer inputs; wider intervals.")] = False,
@@ -52,6 +55,7 @@ def run(
     task = _task_of(model, task, texts)
     named = {"model": model, "task": task, "texts": texts, "hold_out": hold_out, "seed": seed}
     named |= {"speed": speed, "floor": floor, "agree": agree, "least_cosine": least_cosine}
+    named |= {"threshold": threshold, "most_difference": most_difference}
     options = _options(quick, named, epochs, settings or [])
     folder = output_dir or Path("runs") / f"slim-{Path(texts or task).stem}"
     if plan:

@@ -27,7 +27,8 @@ class HeadForm:
 
     ``activation`` is that of the dense layer, "tanh" or "gelu"; empty leaves the layer out, and
     ``norm_epsilon`` None the norm. ``averages`` reads the mean of all remaining tokens but the
-    first, instead of the first.
+    first, instead of the first. With ``one_class`` the largest class probability says how sure an
+    answer is; several labels, and numbers, say nothing of the kind.
     """
 
     width: int
@@ -36,6 +37,7 @@ class HeadForm:
     norm_epsilon: float | None
     dropout: float = 0.0
     averages: bool = False
+    one_class: bool = True
 
     @property
     def least_tokens(self) -> int:
@@ -310,11 +312,21 @@ class AdaptiveEncoder(nn.Module):
                 self.confidence_head(number)
         if plan.gated and not self.gates:
             raise UsageError("the plan is gated and the model has no gates: encoder.add_gates")
-        in_part = plan.stops or plan.narrows or plan.gated or plan.drops_tokens
-        if in_part and isinstance(self.head(plan.layers).form, VectorForm):
+        self._check_confidence(plan)
+
+    def _check_confidence(self, plan: Plan) -> None:
+        """Raise ``UsageError`` for exits of a model whose answers have no confidence."""
+        form, by_confidence = self.head(plan.layers).form, plan.stops or plan.narrows
+        if isinstance(form, VectorForm):
+            if by_confidence or plan.gated or plan.drops_tokens:
+                raise UsageError(
+                    "a model of vectors runs all tokens of all inputs to the plan's end: it has no "
+                    "exits, no narrower inputs and no dropped tokens"
+                )
+        elif by_confidence and not form.one_class:
             raise UsageError(
-                "a model of vectors runs all tokens of all inputs to the plan's end: it has no "
-                "exits, no narrower inputs and no dropped tokens"
+                "a model of several labels or of a number has no exits and no narrower inputs: "
+                "only one class an input says how sure it is"
             )
 
     def flops(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -12,31 +13,75 @@ from torch import Tensor
 
 from sparing.answers.base import Answers as Agreeing
 from sparing.answers.classes import Classes
+from sparing.answers.numbers import Numbers
 from sparing.answers.vectors import Vectors
+from sparing.core.errors import UsageError
 from sparing.slim.search.divergence import divergence
-from sparing.train.elastic import ElasticLoss, VectorLoss
+from sparing.tasks import Task
+from sparing.train.elastic import (
+    ElasticLoss,
+    LabelsLoss,
+    NumberLoss,
+    VectorLoss,
+    labels_divergence,
+)
+
+if TYPE_CHECKING:
+    from sparing.slim.options import Options
 
 Answers = Float[Tensor, "texts outputs"]
 
 
 class Answer(ABC):
-    """One kind of answer. ``exits`` says whether inputs may exit before the last layer."""
+    """One kind of answer. ``exits`` says whether inputs may exit before the last layer.
+
+    ``metric`` is the score where the dense model's answers take the place of labels, and
+    ``agrees_by`` the name and the value of the number that decides when two agree, if there is one.
+    """
 
     exits: ClassVar[bool] = False
+    metric: ClassVar[str]
     loss: ClassVar[type[ElasticLoss]]
-    least_cosine: float | None = None
 
     @abstractmethod
-    def differs(self, answers: Answers, reference: Answers) -> Bool[Tensor, " texts"]:
-        """Which texts have another answer than the dense model's."""
+    def read(self, answers: Answers, names: tuple[str, ...] = ()) -> Agreeing:
+        """A model's outputs as answers that can be compared; ``names`` are those of classes."""
 
     @abstractmethod
     def distance(self, answers: Answers, reference: Answers) -> float:
         """How far answers are from the dense model's on average."""
 
+    @abstractmethod
+    def as_labels(self, answers: Answers) -> Tensor:
+        """The dense model's answers in the form of labels."""
+
+    @abstractmethod
+    def sampled(self, answers: Answers, generator: torch.Generator) -> Tensor:
+        """Labels as the dense model might give them, to rank heads and neurons by.
+
+        The loss against its own answers has no gradient, as they are its minimum.
+        """
+
+    @property
+    def agrees_by(self) -> Mapping[str, float]:
+        """The number that decides when two agree, by its name; empty where none does."""
+        return {}
+
+    def differs(self, answers: Answers, reference: Answers) -> Bool[Tensor, " texts"]:
+        """Which texts have another answer than the dense model's."""
+        return torch.from_numpy(~self.read(answers).same(self.read(reference)))
+
     def changed(self, answers: Answers, reference: Answers) -> float:
         """The share of texts with another answer."""
         return float(self.differs(answers, reference).double().mean())
+
+    def shares(self, answers: Answers, names: tuple[str, ...]) -> dict[str, float]:
+        """The share of texts with each class or label; empty for other kinds."""
+        return {}
+
+    def fault(self, answers: Answers) -> tuple[int, str] | None:
+        """The number of the first text whose answer cannot be used, and why; None without one."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -44,15 +89,101 @@ class OneClass(Answer):
     """The class of the largest logit; the distance is the KL divergence in nats."""
 
     exits = True
+    metric = "agreement"
     loss = ElasticLoss
 
-    def differs(self, answers: Answers, reference: Answers) -> Bool[Tensor, " texts"]:
-        """Whether the classes differ."""
-        return _differs(_classes(answers), _classes(reference))
+    def read(self, answers: Answers, names: tuple[str, ...] = ()) -> Classes:
+        """The classes."""
+        return Classes(answers.double().numpy(), names, several=False)
 
     def distance(self, answers: Answers, reference: Answers) -> float:
         """The mean KL divergence from the reference."""
         return divergence(answers, reference)
+
+    def as_labels(self, answers: Answers) -> Tensor:
+        """The classes."""
+        return answers.argmax(-1)
+
+    def sampled(self, answers: Answers, generator: torch.Generator) -> Tensor:
+        """Classes drawn from the probabilities."""
+        return torch.multinomial(answers.double().softmax(-1), 1, generator=generator)[:, 0]
+
+    def shares(self, answers: Answers, names: tuple[str, ...]) -> dict[str, float]:
+        """The share of texts with each class."""
+        counts = torch.bincount(answers.argmax(-1), minlength=len(names)).double()
+        return dict(zip(names, (counts / counts.sum()).tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class SeveralLabels(Answer):
+    """Labels with a probability of at least ``threshold``; two agree if all labels are the same.
+
+    The distance is the sum over labels of the KL divergence of each, in nats.
+    """
+
+    threshold: float
+    metric = "probability_closeness"
+    loss = LabelsLoss
+
+    @property
+    def agrees_by(self) -> Mapping[str, float]:
+        """The probability from which a label is given."""
+        return {"label_threshold": self.threshold}
+
+    def read(self, answers: Answers, names: tuple[str, ...] = ()) -> Classes:
+        """The sets of labels."""
+        return Classes(answers.double().numpy(), names, True, self.threshold)
+
+    def distance(self, answers: Answers, reference: Answers) -> float:
+        """The mean divergence from the reference."""
+        return float(labels_divergence(answers.double(), reference.double()).sum(-1).mean())
+
+    def as_labels(self, answers: Answers) -> Tensor:
+        """The probabilities."""
+        return answers.sigmoid()
+
+    def sampled(self, answers: Answers, generator: torch.Generator) -> Tensor:
+        """Every label drawn from its probability."""
+        return torch.bernoulli(answers.sigmoid(), generator=generator)
+
+    def shares(self, answers: Answers, names: tuple[str, ...]) -> dict[str, float]:
+        """The share of texts with each label."""
+        given = torch.from_numpy(self.read(answers).chosen).double().mean(0)
+        return dict(zip(names, given.tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class Number(Answer):
+    """One number; two agree if they differ by at most ``most_difference``.
+
+    The distance is the mean absolute difference.
+    """
+
+    most_difference: float
+    metric = "correlation"
+    loss = NumberLoss
+
+    @property
+    def agrees_by(self) -> Mapping[str, float]:
+        """The largest difference of two that agree."""
+        return {"most_difference": self.most_difference}
+
+    def read(self, answers: Answers, names: tuple[str, ...] = ()) -> Numbers:
+        """The numbers."""
+        return Numbers(answers[:, 0].double().numpy(), self.most_difference)
+
+    def distance(self, answers: Answers, reference: Answers) -> float:
+        """The mean absolute difference."""
+        return float((answers.double() - reference.double()).abs().mean())
+
+    def as_labels(self, answers: Answers) -> Tensor:
+        """The numbers."""
+        return answers[:, 0]
+
+    def sampled(self, answers: Answers, generator: torch.Generator) -> Tensor:
+        """The numbers with noise of their own deviation: the loss is then a Gaussian's."""
+        noise = torch.randn(len(answers), generator=generator)
+        return answers[:, 0] + deviation(answers[:, 0]) * noise
 
 
 @dataclass(frozen=True)
@@ -60,16 +191,34 @@ class Vector(Answer):
     """An embedding: two agree from a cosine of ``least_cosine`` on; the distance is 1 less it."""
 
     least_cosine: float
+    metric = "cosine"
     loss = VectorLoss
 
-    def differs(self, answers: Answers, reference: Answers) -> Bool[Tensor, " texts"]:
-        """Whether the cosine is too small; ``DataError`` for a vector of zeros."""
-        pair = (_vectors(one, self.least_cosine) for one in (answers, reference))
-        return _differs(*pair)
+    @property
+    def agrees_by(self) -> Mapping[str, float]:
+        """The least cosine of two that agree."""
+        return {"least_cosine": self.least_cosine}
+
+    def read(self, answers: Answers, names: tuple[str, ...] = ()) -> Vectors:
+        """The vectors; comparing one of zeros raises ``DataError``."""
+        return Vectors(answers.double().numpy(), (), self.least_cosine)
 
     def distance(self, answers: Answers, reference: Answers) -> float:
         """The mean of 1 - cosine."""
         return float(1 - cosines(answers, reference).mean())
+
+    def as_labels(self, answers: Answers) -> Tensor:
+        """The vectors."""
+        return answers
+
+    def sampled(self, answers: Answers, generator: torch.Generator) -> Tensor:
+        """The vectors: importance draws a direction for each of them."""
+        return answers
+
+    def fault(self, answers: Answers) -> tuple[int, str] | None:
+        """A vector of zeros."""
+        empty = (answers == 0).all(1).nonzero()
+        return (int(empty[0]), "has the length 0: it has no cosine") if len(empty) else None
 
 
 CLASS = OneClass()
@@ -77,21 +226,34 @@ CLASS = OneClass()
 
 def cosines(answers: Answers, reference: Answers) -> Float[Tensor, " texts"]:
     """The cosine of both vectors of each text; ``DataError`` for a vector of zeros."""
-    return torch.from_numpy(_vectors(answers).cosines(_vectors(reference)))
+    one, two = (Vector(1.0).read(vectors) for vectors in (answers, reference))
+    return torch.from_numpy(one.cosines(two))
 
 
-def _classes(logits: Answers) -> Classes:
-    return Classes(logits.double().numpy(), (), several=False)
+def deviation(values: Float[Tensor, " texts"]) -> float:
+    """The standard deviation of numbers; 1 where they are all the same."""
+    return float(values.double().std(correction=0)) or 1.0
 
 
-def _vectors(values: Answers, least_cosine: float = 1.0) -> Vectors:
-    return Vectors(values.double().numpy(), (), least_cosine)
+def answer_of(task: Task, options: Options) -> Answer:
+    """The kind of a task's answer; ``UsageError`` where a number lacks ``most_difference``."""
+    if task.answer == "vector":
+        return Vector(options.least_cosine)
+    if task.answer == "labels":
+        return SeveralLabels(options.threshold)
+    if task.answer != "number":
+        return CLASS
+    if not options.most_difference:
+        raise UsageError(
+            "the model answers with a number: give --most-difference, how much two numbers may "
+            "differ that count as the same"
+        )
+    return Number(options.most_difference)
 
 
-def _differs(answers: Agreeing, reference: Agreeing) -> Bool[Tensor, " texts"]:
-    return torch.from_numpy(~answers.same(reference))
-
-
-def answer_of(task: Any, least_cosine: float) -> Answer:
-    """The kind of a task's answer."""
-    return Vector(least_cosine) if task.answer == "vector" else CLASS
+def objective(answer: Answer, task: Task, *args: Any) -> ElasticLoss:
+    """The loss that teaches a kind of answer; ``task`` has the dense model's answers as labels."""
+    made = answer.loss(*args)
+    if isinstance(made, NumberLoss):
+        made.scale = deviation(task.validation.labels)
+    return made

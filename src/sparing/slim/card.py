@@ -199,6 +199,8 @@ def _inputs(task: Task) -> str:
 def _answers(task: Task) -> str:
     if task.answer == "vector":
         return f"A vector has {task.classes:,} numbers."
+    if task.answer == "number":
+        return "The answer is one number."
     return f"Labels: {_labels(task)}."
 
 

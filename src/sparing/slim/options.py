@@ -8,7 +8,7 @@ from itertools import accumulate
 from statistics import median
 from typing import Annotated, Any
 
-from sparing.core.checks import Count, NotNegative, Positive, check_fields, within
+from sparing.core.checks import Count, NotNegative, Positive, at_least, check_fields, within
 from sparing.core.errors import UsageError, nearest
 from sparing.experiment.inputs.task import drawn, drawn_order, limited
 from sparing.slim.search.frontier import Variant
@@ -55,6 +55,10 @@ class Options:
     agree: Annotated[float, within(0, 1, ends="[)")] = 0.0
     # Of an embedding: the cosine with the dense model's vector from which two agree.
     least_cosine: Annotated[float, within(-1, 1, ends="(]")] = 0.95
+    # Of several labels: each is given from this probability on.
+    threshold: Annotated[float, within(0, 1, ends="()")] = 0.5
+    # Of a number: the most that two may differ by and count as the same; has no default.
+    most_difference: Annotated[float, at_least(0)] = 0.0
     # The guarantee on these answers fails with this probability.
     delta: Annotated[float, within(0, 1, ends="()")] = 0.05
 

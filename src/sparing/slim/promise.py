@@ -12,6 +12,8 @@ from sparing.slim.evidence.candidates import DENSE, Candidate
 
 ENGINES = {"eager": "PyTorch", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 PRECISIONS = {"float32": "float32", "bfloat16": "bfloat16", "int8": "INT8"}
+# What decides when two answers agree, as a record names it.
+AGREES_BY = ("least_cosine", "label_threshold", "most_difference")
 prose = Prose("sparing.slim")
 
 
@@ -20,9 +22,9 @@ class Promise:
     """The served form and what is certified of it.
 
     At most ``epsilon`` of its answers differ from the dense model's, with confidence 1 - ``delta``;
-    of ``count`` calibration answers ``changed`` do. Vectors do not differ from a cosine of
-    ``least_cosine`` on. ``reference`` says that it is the dense model
-    in float32, whose answers are the same.
+    of ``count`` calibration answers ``changed`` do. ``agrees_by`` is the name and the value of the
+    number that decides when two agree, where there is one. ``reference`` says that it is the dense
+    model in float32, whose answers are the same.
     """
 
     form: Candidate
@@ -31,7 +33,7 @@ class Promise:
     changed: int
     count: int
     reference: bool
-    least_cosine: float | None = None
+    agrees_by: tuple[str, float] | None = None
 
 
 def promise_of(table: RecordTable) -> Promise | None:
@@ -39,6 +41,7 @@ def promise_of(table: RecordTable) -> Promise | None:
     seen = table.find("disagreement")
     if seen is None:
         return None
+    given = seen.labels
     return Promise(
         form_of(seen),
         _number(seen, "epsilon"),
@@ -46,7 +49,7 @@ def promise_of(table: RecordTable) -> Promise | None:
         int(_number(seen, "disagreements")),
         seen.count,
         seen.labels.get("reference") is True,
-        None if seen.labels.get("least_cosine") is None else _number(seen, "least_cosine"),
+        next(((key, _number(seen, key)) for key in AGREES_BY if given.get(key) is not None), None),
     )
 
 
@@ -64,8 +67,9 @@ def guarantee(promise: Promise) -> tuple[str, str]:
     key = "guarantee-dense" if form.model == DENSE else "guarantee"
     key = "reference" if promise.reference else key
     meaning = prose("reference-meaning" if promise.reference else "meaning", **values)
-    if promise.least_cosine is not None:
-        meaning += f" {prose('cosine', cosine=promise.least_cosine)}"
+    if promise.agrees_by is not None:
+        key_of_rule, number = promise.agrees_by
+        meaning += f" {prose(key_of_rule.replace('_', '-'), number=number)}"
     return prose(key, **values), meaning
 
 

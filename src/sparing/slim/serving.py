@@ -69,7 +69,8 @@ def _card(steps: Steps, served: Candidate, promise: Promise) -> str:
     floats: FloatPrecision = "float32"
     if served.engine == "openvino":
         floats = float_precision(served.precision, None)  # type: ignore[arg-type]
-    labels = dict(enumerate(steps.task.labels)) if inside is None else {}
+    named = steps.task.answer in ("class", "labels")
+    labels = dict(enumerate(steps.task.labels)) if named else {}
     prompt = inside.prompt if inside else ""
     inputs = list(steps.engines.example())
     lines = [

@@ -125,7 +125,7 @@ def steps_of(options: Options, task: Task, folder: Path, data: Path | None = Non
         attention_dropout=options.attention_dropout,
         fixed_width_epochs=fixed_width_epochs,
         taught=taught,
-        answer=answer_of(task, options.least_cosine),
+        answer=answer_of(task, options),
     )
     engines = Engines(task, folder / "engines", options.thread_count)
     return Steps(models, engines, options)
@@ -169,7 +169,7 @@ def _cells_of(steps: Steps, options: Options) -> list[Cell]:
 def dense_answers(steps: Steps) -> list[Record]:
     """The dense model answers all texts, in place of labels."""
     models = steps.models
-    shares = answer_splits(models.dense(), models.given, models.folder)
+    shares = answer_splits(models.dense(), models.given, models.folder, models.answer)
     return [
         Record("dense_answers", share, "share", "measured", {"class": name, "split": "test"})
         for name, share in shares.items()
@@ -273,7 +273,7 @@ def _described(options: Options, steps: Steps, folder: Path) -> dict[str, Any]:
             "kind": task.kind,
             "metric": task.metric,
             "chance": None if labelless else task.chance,
-            "classes": None if steps.models.embeds else task.classes,
+            "classes": task.classes if task.answer in ("class", "labels") else None,
             "licence": task.licence,
             "source": task.source,
             "subset": task.subset,

@@ -13,6 +13,7 @@ from torch import Tensor
 from sparing.core.errors import DataError, UsageError
 from sparing.experiment.run import read_tensors, save_tensors
 from sparing.measure.calibration import examples_needed
+from sparing.slim.answer import Answer, Number, OneClass, SeveralLabels, Vector
 from sparing.slim.inputs import answers_to
 from sparing.tasks import Examples, Task
 from sparing.tasks.shared.task import UNLABELLED
@@ -22,9 +23,8 @@ if TYPE_CHECKING:
     from sparing.slim.inputs import Dense
 
 FILE = "dense-answers.safetensors"
-AGREEMENT, COSINE = "agreement", "cosine"
 # Metrics for which the dense model's answers take the place of labels.
-LABELLESS = (AGREEMENT, COSINE)
+LABELLESS = tuple(kind.metric for kind in (OneClass, SeveralLabels, Number, Vector))
 CALIBRATE = "calibrate"
 
 
@@ -51,9 +51,9 @@ def texts_task(
         raise UsageError(f"task_options: {error}") from error
     parts = parts_of(read, seed=seed, hold_out=hold_out, needed=examples_needed(changed, delta))
     task = task_of_texts(parts, model)
-    if task.answer == "vector":
-        return replace(task, metric=COSINE, metrics=(COSINE,))
-    return task if labelled(task) else replace(task, metric=AGREEMENT, metrics=(AGREEMENT,))
+    if task.metric in LABELLESS or labelled(task):
+        return task
+    return replace(task, metric=OneClass.metric, metrics=(OneClass.metric,))
 
 
 def labelled(task: Task) -> bool:
@@ -62,10 +62,10 @@ def labelled(task: Task) -> bool:
     return not any(bool((examples.labels == UNLABELLED).any()) for examples in held)
 
 
-def answer_splits(model: Dense, task: Task, folder: Path) -> dict[str, float]:
+def answer_splits(model: Dense, task: Task, folder: Path, kind: Answer) -> dict[str, float]:
     """Store the dense model's answers to all splits in a run's folder.
 
-    Returns the shares of the classes; vectors have none.
+    Returns the shares of classes or labels; other answers have none.
 
     Raises ``DataError`` for answers that are not finite.
     """
@@ -79,27 +79,18 @@ def answer_splits(model: Dense, task: Task, folder: Path) -> dict[str, float]:
                 f"the dense model's answer to {name} text {int(broken[0]) + 1} is not a finite "
                 "number: the model is damaged, or it overflows"
             )
-        empty = (answers[name] == 0).all(1).nonzero()
-        if task.answer == "vector" and len(empty):
-            raise DataError(
-                f"the dense model's vector of {name} text {int(empty[0]) + 1} has the length 0: it "
-                "has no cosine"
-            )
+        fault = kind.fault(answers[name])
+        if fault is not None:
+            raise DataError(f"the dense model's answer to {name} text {fault[0] + 1} {fault[1]}")
     save_tensors(folder / FILE, answers)
-    if task.answer == "vector":
-        return {}
-    counts = torch.bincount(answers["test"].argmax(-1), minlength=task.classes).double()
-    shares = (counts / counts.sum()).tolist()
-    return dict(zip(task.labels, shares, strict=True))
+    return kind.shares(answers["test"], task.labels)
 
 
-def answered(task: Task, folder: Path, seed: int) -> Task:
+def answered(task: Task, folder: Path, seed: int, kind: Answer) -> Task:
     """The task with the dense model's answers as labels, from a run's folder.
 
-    Held-out rows have its class, or its vector. Rows to train on have a class sampled from its
-    probabilities, for the importance of heads: the loss against the probabilities themselves has no
-    gradient.
-    Distillation follows the probabilities and must not use these labels. Raises ``UsageError``
+    Rows to train on have labels that are sampled, for the importance of heads. Distillation follows
+    the answers themselves and must not use these labels. Raises ``UsageError``
     before the answers are stored, and ``DataError`` where their file is damaged.
     """
     path = folder / FILE
@@ -109,14 +100,9 @@ def answered(task: Task, folder: Path, seed: int) -> Task:
     generator = torch.Generator().manual_seed(seed)
     splits: dict[str, Examples] = {}
     for name, examples in task.splits.items():
-        if task.answer == "vector":
-            splits[name] = replace(examples, labels=logits[name])
-            continue
-        classes = logits[name].argmax(-1)
-        if name == "train":
-            shares = logits[name].double().softmax(-1)
-            classes = torch.multinomial(shares, 1, generator=generator)[:, 0]
-        splits[name] = replace(examples, labels=classes)
+        given = logits[name]
+        labels = kind.sampled(given, generator) if name == "train" else kind.as_labels(given)
+        splits[name] = replace(examples, labels=labels)
     train, validation, test = (splits.pop(name) for name in ("train", "validation", "test"))
     return replace(task, train=train, validation=validation, test=test, more_tests=splits)
 

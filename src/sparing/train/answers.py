@@ -1,4 +1,4 @@
-"""A model's answers against the labels: classes, numbers, or spans of a text."""
+"""A model's answers against the labels: classes, several labels, numbers, or spans of a text."""
 
 from __future__ import annotations
 
@@ -24,16 +24,23 @@ def label_loss(
     logits: Float[Tensor, "batch ..."],
     labels: Shaped[Tensor, " batch"] | Shaped[Tensor, "batch _"],
     reduction: Literal["mean", "none"] = "mean",
+    *,
+    several: bool = False,
 ) -> Float[Tensor, "..."]:
     """Cross-entropy where labels are class numbers, squared error where they are values.
 
     The type of the labels decides. Whole numbers are classes, of as many as there are outputs;
     others are values, with one output, or rows of a vector, of which 1 - cosine is the loss. Two
     whole numbers a row are the first and last token of an answer; their logits are (batch, tokens,
-    2), and each counts half. In float32 at least. Rows
+    2), and each counts half. Where ``several`` labels may hold at once, rows are their
+    probabilities, and the loss is the mean binary cross-entropy. In float32 at least. Rows
     without a label (``UNLABELLED``) have no loss, but count in the mean.
     """
     wide = logits if logits.dtype == torch.float64 else logits.float()
+    if several:
+        goal = labels.to(wide.dtype)
+        each = F.binary_cross_entropy_with_logits(wide, goal, reduction="none").mean(-1)
+        return each.mean() if reduction == "mean" else each
     if labels.is_floating_point() and labels.ndim == 2:
         far = 1 - torch.cosine_similarity(wide, labels.to(wide.dtype), dim=-1)
         return far.mean() if reduction == "mean" else far
@@ -52,12 +59,18 @@ def rows_of(logits: Float[Tensor, "batch ..."]) -> Float[Tensor, "rows classes"]
 
 
 def predictions_of(
-    outputs: Float[Tensor, "count outputs"], labels: Shaped[Tensor, "count ..."]
+    outputs: Float[Tensor, "count outputs"],
+    labels: Shaped[Tensor, "count ..."],
+    *,
+    several: bool = False,
 ) -> tuple[list[Any], list[bool] | None]:
     """The class or value of each example, and for classes whether it is right.
 
-    The value of a vector is its cosine with the one that it should be.
+    The value of a vector is its cosine with the one that it should be. Of ``several`` labels it is
+    the numbers of those with a probability of at least 0.5.
     """
+    if several:
+        return [row.nonzero().flatten().tolist() for row in outputs >= 0], None
     if labels.ndim == 2:
         return torch.cosine_similarity(outputs, labels, dim=-1).tolist(), None
     if labels.is_floating_point():

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional
 
 from sparing.core.errors import UsageError
 from sparing.layers.plan import Plan, narrowed, narrowing
@@ -158,6 +159,49 @@ class VectorLoss(ElasticLoss):
     def of_answer(self, logits: Tensor, goal: Tensor, batch: dict[str, Tensor]) -> Tensor:
         """How far the vectors of one depth point from the teacher's."""
         return self.weights.outputs * (1 - torch.cosine_similarity(logits, goal, dim=-1)).mean()
+
+
+class LabelsLoss(ElasticLoss):
+    """The same for several labels: the divergence from the teacher is a sum over labels.
+
+    Formula: b T^2 mean over texts of sum over labels l of KL(Ber(s(t_l / T)) || Ber(s(z_l / T))).
+    Symbols: s is the logistic function, Ber(p) a label that holds with probability p; the others as
+    in ``ElasticLoss``. Labels of the data do not count.
+    """
+
+    def of_answer(self, logits: Tensor, goal: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        """How far the probabilities of one depth are from the teacher's."""
+        heat = self.weights.temperature
+        far = labels_divergence(logits / heat, goal / heat).sum(-1).mean()
+        return self.weights.outputs * heat**2 * far
+
+
+class NumberLoss(ElasticLoss):
+    """The same for a number: b times the mean squared difference from the teacher's.
+
+    Differences are divided by ``scale``, such as the deviation of the teacher's numbers, so that
+    the loss has no unit.
+    """
+
+    scale = 1.0
+
+    def of_answer(self, logits: Tensor, goal: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        """How far the numbers of one depth are from the teacher's."""
+        return self.weights.outputs * ((logits - goal) / self.scale).square().mean()
+
+    def describe(self) -> dict[str, Any]:
+        """The random plans, and the scale."""
+        return {**super().describe(), "scale": self.scale}
+
+
+def labels_divergence(
+    logits: Float[Tensor, "texts labels"], goal: Float[Tensor, "texts labels"]
+) -> Float[Tensor, "texts labels"]:
+    """KL(goal || logits) of each label alone, in nats: it holds or it does not."""
+    holds = goal.sigmoid()
+    yes = functional.logsigmoid(goal) - functional.logsigmoid(logits)
+    no = functional.logsigmoid(-goal) - functional.logsigmoid(-logits)
+    return holds * yes + (1 - holds) * no
 
 
 def packed_distance(

@@ -32,7 +32,7 @@ class Evaluation:
     metric: str
     scores: dict[str, float]
     loss: float
-    predictions: list[int] | list[float] | list[str]
+    predictions: list[int] | list[float] | list[str] | list[list[int]]
     right: list[bool] | None
     per_example: dict[str, list[float]] = field(default_factory=dict)
 
@@ -91,7 +91,7 @@ def evaluate(
         outputs = torch.zeros(len(examples), task.classes)
         for indices, answers in batches():
             outputs[indices] = answers
-    predictions, right = predictions_of(outputs, examples.labels)
+    predictions, right = predictions_of(outputs, examples.labels, several=task.answer == "labels")
     return Evaluation(
         metric=task.metric,
         scores=scores(task.metrics, outputs, examples.labels),
@@ -182,4 +182,4 @@ def _outputs_and_losses(
     if logits.shape[1:] != expected:
         actual, needed = (" x ".join(map(str, shape)) for shape in (logits.shape[1:], expected))
         raise UsageError(f"the model gives {actual} outputs, but task {task.name} has {needed}")
-    return logits, label_loss(logits, labels, reduction="none")
+    return logits, label_loss(logits, labels, reduction="none", several=task.answer == "labels")

@@ -38,8 +38,8 @@ from sparing.transfer.patching import ENTRY as PATCHES
 from sparing.transfer.patching import read_selection, select_patches
 from sparing.transfer.registry import NAME
 from sparing.transfer.requests import (
-    checked_labels,
     local_folder,
+    loss_against,
     read_options,
     refuse_export,
     refuse_outputs,
@@ -261,7 +261,7 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         return_dict: bool | None = None,
         **requests: Any,
     ) -> AdaptiveOutput | tuple[Any, ...]:
-        """Run the plan; ``loss`` is the cross-entropy where ``labels`` are given.
+        """Run the plan; ``loss`` is the dense model's kind of loss where ``labels`` are given.
 
         Images may be given by position, as for vision models. ``return_dict=False`` returns a
         tuple. Other arguments of the dense model are accepted where they request nothing (None,
@@ -271,10 +271,7 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         refuse_outputs(self.config)
         rows, layout = self.embed(input_ids, attention_mask, token_type_ids, pixel_values)
         spent: Spent = self.encoder(rows, layout, self._plan)
-        loss = None
-        if labels is not None:
-            targets = checked_labels(labels, self.config.num_labels, len(spent.logits))
-            loss = nn.functional.cross_entropy(spent.logits, targets)
+        loss = None if labels is None else loss_against(labels, spent.logits, self.config)
         output = AdaptiveOutput(loss=loss, logits=spent.logits, layers=spent.layers)
         named = self.config.return_dict if return_dict is None else return_dict
         return output if named else output.to_tuple()

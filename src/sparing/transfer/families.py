@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from transformers.activations import ACT2FN
 
 from sparing.core.errors import Unsupported, UsageError
+from sparing.foreign.kinds import answer_kind
 from sparing.layers.elastic import LayerForm
 from sparing.layers.encoder import HeadForm
 from sparing.layers.plan import LayerSizes
@@ -177,6 +178,8 @@ def family_type(config: Any) -> str:
 def require_classifier(model: nn.Module) -> PreTrainedModel:
     """The model, if it is a dense classifier of a family that has an adaptive form.
 
+    Its answer may also be several labels, or one number.
+
     Raises ``UsageError`` or ``Unsupported`` with the reason otherwise.
     """
     dense = _require_family(model)
@@ -186,10 +189,8 @@ def require_classifier(model: nn.Module) -> PreTrainedModel:
             f"{named} is not a classifier; open the checkpoint as "
             "AutoModelForSequenceClassification or AutoModelForImageClassification"
         )
-    if dense.config.num_labels < 2 or dense.config.problem_type == "regression":
-        raise Unsupported("the model predicts numbers; early exits need classes")
-    if dense.config.problem_type == "multi_label_classification":
-        raise Unsupported("the model predicts several labels; early exits need one class")
+    if answer_kind(dense.config) == "number" and dense.config.num_labels > 1:
+        raise Unsupported(f"the model predicts {dense.config.num_labels} numbers for each input")
     _require_own_parts(dense)
     return dense
 
@@ -296,4 +297,5 @@ def head_form(config: Any, family: Family) -> HeadForm | VectorForm:
         norm_epsilon=sizes.layer_norm_eps if family.final_norm else None,
         dropout=dropout,
         averages=family.averages,
+        one_class=answer_kind(config) == "class",
     )

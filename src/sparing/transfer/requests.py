@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional
 
 from sparing.core.errors import CheckpointError, Unsupported, UsageError, quoted
 from sparing.core.paths import expanded
 from sparing.core.tracing import is_exported
+from sparing.foreign.kinds import answer_kind
 from sparing.train.checkpoints import WEIGHTS
 
 _HUB = ("cache_dir", "force_download", "local_files_only", "revision", "token")
@@ -43,14 +45,10 @@ def refuse_requests(what: str, requests: Mapping[str, Any]) -> None:
 
 
 def refuse_outputs(config: Any) -> None:
-    """Raise ``Unsupported`` where a configuration requests unsupported outputs or losses."""
+    """Raise ``Unsupported`` where a configuration requests unsupported outputs."""
     for name in ("output_hidden_states", "output_attentions"):
         if getattr(config, name, False):
             raise Unsupported(f"an adaptive model cannot honour {name} of its configuration")
-    if config.problem_type in ("regression", "multi_label_classification"):
-        raise Unsupported(
-            f"an adaptive model chooses one class; problem_type is {config.problem_type!r}"
-        )
 
 
 def refuse_export() -> None:
@@ -60,6 +58,27 @@ def refuse_export() -> None:
             "an adaptive model is not exported whole, as its computation depends on values: export "
             "sparing.transfer.freezing.segments(model)"
         )
+
+
+def loss_against(labels: Tensor, logits: Float[Tensor, "batch outputs"], config: Any) -> Tensor:
+    """The loss that the dense model has: cross-entropy, or that of its other kind of answer.
+
+    Of several labels it is the binary cross-entropy, of a number the squared error. Raises
+    ``UsageError`` for labels of another shape or type.
+    """
+    kind, batch = answer_kind(config), len(logits)
+    if kind == "class":
+        return functional.cross_entropy(logits, checked_labels(labels, config.num_labels, batch))
+    shapes = [logits.shape] if kind == "labels" else [(batch,), (batch, 1)]
+    if not labels.is_floating_point() or labels.shape not in shapes:
+        what = f"{config.num_labels} of 0 or 1" if kind == "labels" else "one number"
+        raise UsageError(
+            f"labels must be floating and {what} an input; got {labels.dtype} of shape "
+            f"{tuple(labels.shape)}"
+        )
+    if kind == "labels":
+        return functional.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
+    return functional.mse_loss(logits[:, 0], labels.reshape(-1).to(logits.dtype))
 
 
 def checked_labels(labels: Tensor, classes: int, batch: int) -> Int[Tensor, " inputs"]:

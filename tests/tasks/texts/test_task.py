@@ -36,6 +36,26 @@ def numbered(count: int, word: str = "a film") -> list[str]:
     return [f"{word} {'x' * (n % 5)} {n}" for n in range(count)]
 
 
+@pytest.mark.parametrize(
+    ("change", "answer", "metric"),
+    [
+        ({"problem_type": "multi_label_classification"}, "labels", "probability_closeness"),
+        ({"num_labels": 1}, "number", "correlation"),
+    ],
+)
+def test_labels_are_not_read_for_several_labels_and_numbers(
+    model: Path, change, answer, metric
+) -> None:
+    config = BertConfig.from_pretrained(model, **change)
+    BertForSequenceClassification(config).save_pretrained(model)
+    task = task_of_texts(parts(numbered(30), ["spam"] * 30), model)
+    assert (task.answer, task.metric, task.classes) == (answer, metric, config.num_labels)
+    assert "labels are not used: the dense model's answers are" in task.notes
+    opened = BertForSequenceClassification.from_pretrained(model)
+    with pytest.raises(UsageError, match="the split validation of task the mapping has no labels"):
+        evaluate(opened, task, "validation")
+
+
 def test_texts_without_labels_are_a_task_of_the_models_classes(model: Path) -> None:
     task = task_of_texts(parts(numbered(30)), model)
     assert task.labels == ("LABEL_0", "LABEL_1")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sparing.core.errors import Unsupported, UsageError
 from sparing.core.paths import expanded
 from sparing.core.reading import parse_json, read_plain
+from sparing.foreign.kinds import answer_kind
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -27,7 +28,6 @@ OTHER_HEADS = {
 QUESTIONS = "ForQuestionAnswering"
 CLASSIFIERS = ("ForSequenceClassification", "ForImageClassification", "AdaptiveClassifier")
 SENTENCE_FILES = ("modules.json", "config_sentence_transformers.json")
-SEVERAL = "multi_label_classification"
 
 
 def configuration(source: str) -> dict[str, Any]:
@@ -87,12 +87,17 @@ def refuse_others(source: str, *, texts: bool = False) -> None:
             )
         _require_family(source, config)
         return
-    if config.get("problem_type") == SEVERAL:
-        raise Unsupported(f"{source} gives several labels; early exits need one class")
-    number = config.get("problem_type") == "regression" or len(config.get("id2label") or "ab") == 1
-    if is_classifier(source) and number:
-        raise Unsupported(f"{source} answers with a number; early exits need classes")
+    if is_classifier(source):
+        require_texts(source, config, texts=texts)
     _require_family(source, config)
+
+
+def require_texts(name: str, config: Any, *, texts: bool) -> None:
+    """Raise ``Unsupported`` for a model of several labels, or of a number, without ``texts``."""
+    kind = answer_kind(config)
+    if kind != "class" and not texts:
+        gives = "several labels" if kind == "labels" else "a number"
+        raise Unsupported(f"{name} gives {gives}: give --texts FILE, which needs no labels")
 
 
 def _require_family(source: str, config: dict[str, Any]) -> None:
@@ -139,7 +144,7 @@ def require_head(model: PreTrainedModel, name: str) -> None:
         raise UsageError(
             f"{name} is {other} ({named}); a task needs a class, a number or a span of the text"
         )
-    if getattr(model.config, "problem_type", None) == SEVERAL:
+    if answer_kind(model.config) == "labels":
         raise UsageError(f"{name} gives several labels; a task needs one class")
 
 

@@ -213,6 +213,6 @@ def _guarantee(steps: Steps) -> list[Record]:
         "disagreements": changed,
         "reference": not certified,
         "bound_alone": alone,
-        "least_cosine": steps.answer.least_cosine,
+        **steps.answer.agrees_by,
     }
     return [Record("disagreement", changed / count, "share", "measured", labels, count=count)]

@@ -14,12 +14,13 @@ from sparing.core.reading import parse_json
 from sparing.core.record import is_finite
 from sparing.core.writing import write_atomically
 from sparing.experiment.owned import CHANGED
-from sparing.slim.answer import CLASS, Answer, Vector, cosines
+from sparing.slim.answer import CLASS, Answer, Number, Vector, cosines
 from sparing.slim.inputs import texts_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from sparing.answers import Answers
     from sparing.tasks import Examples, Task
 
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 class Changed:
     """One test input with another answer: its row, its texts (of an image none), both answers.
 
-    Both confidences are largest class probabilities.
+    Both confidences are largest class probabilities; of several labels they are the probability of
+    the surest decision in which the two differ.
     """
 
     index: int
@@ -47,42 +49,63 @@ class Moved:
     cosine: float
 
 
+@dataclass(frozen=True)
+class Shifted:
+    """One test input with a number that differs too much: its row, its texts, both numbers."""
+
+    index: int
+    texts: tuple[str, ...]
+    dense: float
+    served: float
+
+
+One = Changed | Moved | Shifted
+# A field that lines of this kind alone have.
+KINDS = {"cosine": Moved, "dense_confidence": Changed}
+
+
 def changed_of(
     task: Task, examples: Examples, served: Tensor, dense: Tensor, answer: Answer = CLASS
-) -> list[Changed] | list[Moved]:
+) -> Sequence[One]:
     """The inputs of a split whose answer differs between two tables.
 
-    The one that the served form is most confident of comes first; of vectors the least cosine.
+    The one that the served form is most confident of comes first; of vectors the least cosine, of
+    numbers the largest difference.
     """
+    rows = answer.differs(served, dense).nonzero().flatten().tolist()
+    texts = {row: texts_of(task, examples, row) for row in rows}
     if isinstance(answer, Vector):
-        cosine, differs = cosines(served, dense), answer.differs(served, dense)
-        rows = differs.nonzero().flatten().tolist()
-        moved = [Moved(row, texts_of(task, examples, row), float(cosine[row])) for row in rows]
+        cosine = cosines(served, dense)
+        moved = [Moved(row, texts[row], float(cosine[row])) for row in rows]
         return sorted(moved, key=lambda one: one.cosine)
-    (sure, answers), (before, expected) = (x.softmax(-1).max(-1) for x in (served, dense))
-    rows = (answers != expected).nonzero().flatten().tolist()
+    if isinstance(answer, Number):
+        shifted = [Shifted(row, texts[row], float(dense[row]), float(served[row])) for row in rows]
+        return sorted(shifted, key=lambda one: -abs(one.served - one.dense))
+    before, now = (answer.read(logits, task.labels) for logits in (dense, served))
     changed = [
         Changed(
-            row,
-            texts_of(task, examples, row),
-            str(task.labels[int(expected[row])]),
-            str(task.labels[int(answers[row])]),
-            float(before[row]),
-            float(sure[row]),
+            *(row, texts[row], before.words(row), now.words(row)),
+            *(_sure(before, now, row), _sure(now, before, row)),
         )
         for row in rows
     ]
     return sorted(changed, key=lambda one: -one.served_confidence)
 
 
-def write_changed(folder: Path, changed: Sequence[Changed | Moved]) -> None:
+def _sure(one: Answers, other: Answers, row: int) -> float:
+    sure = one.confidence(row, other)
+    assert sure is not None  # classes and labels have probabilities
+    return sure
+
+
+def write_changed(folder: Path, changed: Sequence[One]) -> None:
     """Replace the file of a run: a line of JSON for each input."""
     compressed_path(folder / CHANGED).unlink(missing_ok=True)  # it is of an earlier run
     lines = (json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in changed)
     write_atomically(folder / CHANGED, "".join(lines).encode("utf-8", "replace"))
 
 
-def read_changed(folder: Path) -> list[Changed] | list[Moved] | None:
+def read_changed(folder: Path) -> list[One] | None:
     """The lines of a run's file, compressed or not, in its order; None without a file.
 
     Raises ``DataError`` for a line that is damaged.
@@ -97,27 +120,18 @@ def read_changed(folder: Path) -> list[Changed] | list[Moved] | None:
         except (ValueError, TypeError, KeyError) as error:
             raise DataError(f"{path}: line {number} is not a changed answer") from error
     if len({type(one) for one in changed}) > 1:
-        raise DataError(f"{path} holds classes and vectors")
+        raise DataError(f"{path} holds several kinds of answers")
     return changed  # type: ignore[no-any-return]
 
 
-def _read(line: Mapping[str, Any]) -> Changed | Moved:
-    return _moved(line) if "cosine" in line else _changed(line)
-
-
-def _moved(line: Mapping[str, Any]) -> Moved:
-    one = Moved(**{**line, "texts": tuple(line["texts"])})
-    right = isinstance(line["texts"], list) and all(isinstance(text, str) for text in one.texts)
-    if not (right and type(one.index) is int and is_finite(one.cosine)):
-        raise ValueError("its fields are of other types")
-    return one
-
-
-def _changed(line: Mapping[str, Any]) -> Changed:
-    one = Changed(**{**line, "texts": tuple(line["texts"])})
-    named = (one.dense, one.served, *one.texts)
-    sure = (one.dense_confidence, one.served_confidence)
+def _read(line: Mapping[str, Any]) -> One:
+    kind: Any = next((kind for field, kind in KINDS.items() if field in line), Shifted)
+    one: One = kind(**{**line, "texts": tuple(line["texts"])})
+    values = vars(one)
+    words = ("dense", "served") if isinstance(one, Changed) else ()
+    named = [*one.texts, *(values[name] for name in words)]
+    numbers = [values[name] for name in values if name not in ("index", "texts", *words)]
     right = isinstance(line["texts"], list) and all(isinstance(text, str) for text in named)
-    if not (right and type(one.index) is int and all(map(is_finite, sure))):
+    if not (right and type(one.index) is int and all(map(is_finite, numbers))):
         raise ValueError("its fields are of other types")
     return one

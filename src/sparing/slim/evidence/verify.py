@@ -195,7 +195,7 @@ def _beside_static(
 def early_exits(steps: Steps) -> list[Record]:
     """The share of test inputs that exit after each layer in the served form, in float32."""
     served = steps.served()
-    if served.model != OURS:
+    if served.model != OURS or not steps.answer.exits:
         return []
     test, model = steps.timed, steps.model()
     plan = steps.plan()

@@ -22,7 +22,7 @@ from sparing.slim.page.lookups import Point, number_of, plan_of
 from sparing.slim.page.wording import (
     NOT_DECIDED,
     divergence_text,
-    embeds,
+    divergence_unit,
     gap_text,
     labelless,
     per_cent,
@@ -55,7 +55,7 @@ def _words(run: Run) -> str:
             plan=plan_words(plan) + (f" of the dense model's {plan_words(whole)}" if whole else ""),
             share=wording.share(record.value or 0.0, 0),
             divergence=divergence_text(number_of(record, "divergence")),
-            unit="" if embeds(run) else " nats",
+            unit=divergence_unit(run),
         )
     ]
     tuned = run.table.find("fixed_width_score", kind="depth", depth=plan.layers)

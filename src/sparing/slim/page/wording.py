@@ -11,10 +11,11 @@ from sparing.report.estimates import NONE, interval_text, points_text
 from sparing.report.facts import metric_name
 from sparing.report.figures.chart import Interval
 from sparing.report.run import Run
-from sparing.slim.texts import AGREEMENT, COSINE, LABELLESS
+from sparing.slim.answer import Number, OneClass, Vector
+from sparing.slim.texts import LABELLESS
 
 NOT_DECIDED = "not decided: the machine was busy"
-_SHARES = ("accuracy", "top5", "f1", AGREEMENT)
+_SHARES = ("accuracy", "top5", "f1", OneClass.metric)
 
 
 def score_text(run: Run, value: float) -> str:
@@ -43,9 +44,10 @@ def labelless(run: Run) -> bool:
     return str(run.config["task"].get("metric")) in LABELLESS
 
 
-def embeds(run: Run) -> bool:
-    """Whether the answers are vectors."""
-    return str(run.config["task"].get("metric")) == COSINE
+def divergence_unit(run: Run) -> str:
+    """The unit of a divergence: nats of classes and labels; vectors and numbers have none."""
+    plain = (Number.metric, Vector.metric)
+    return "" if str(run.config["task"].get("metric")) in plain else " nats"
 
 
 def speed_text(value: float, interval: Interval) -> str:

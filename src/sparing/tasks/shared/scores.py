@@ -124,6 +124,16 @@ def _mean_direction(labels: Float[Tensor, "count outputs"]) -> float:
     return float(torch.nn.functional.normalize(labels.double(), dim=-1).mean(0).norm())
 
 
+def _probabilities(outputs: Outputs, labels: Float[Tensor, "count outputs"]) -> float:
+    """1 less the mean absolute difference of several labels' probabilities."""
+    return float(1 - (outputs.double().sigmoid() - labels.double()).abs().mean())
+
+
+def _median_probabilities(labels: Float[Tensor, "count outputs"]) -> float:
+    middle = labels.double().median(0).values
+    return float(1 - (labels.double() - middle).abs().mean())
+
+
 METRICS: Mapping[str, Metric] = {
     "accuracy": Metric(_accuracy, _most_frequent),
     # with another model's answers as labels
@@ -131,6 +141,10 @@ METRICS: Mapping[str, Metric] = {
     "top5": Metric(_top, _five_most_frequent),
     # of vectors, with another model's as labels
     "cosine": Metric(_cosine, _mean_direction),
+    # of several labels, with another model's probabilities as labels
+    "probability_closeness": Metric(_probabilities, _median_probabilities),
+    # of numbers, with another model's as labels
+    "correlation": Metric(_correlation("pearsonr"), _nothing),
     "f1": Metric(_f1, _always_one),
     "matthews": Metric(_matthews, _nothing),
     "exact": Metric(_exact, _commonest_value),

@@ -109,10 +109,11 @@ class Examples(Dataset[dict[str, Tensor]]):
 class Task:
     """A task: data, splits, metrics, chance level, licence, and the sizes a model needs.
 
-    ``answer`` is the model's output: a class, a number, a span of a text, or a vector. A number is
-    one output, trained by squared error, and ``labels`` holds its name alone. A span is given by
-    its first and last token, the two ``labels``. A vector has a label for each of its numbers; its
-    examples have another model's vector, or ``UNLABELLED``.
+    ``answer`` is the model's output: a class, several labels, a number, a span of a text, or a
+    vector. Several labels have a probability each. A number is one output, trained by squared
+    error, and ``labels`` holds its name alone. A span is given by its first and last token, the two
+    ``labels``. A vector has a label for each of its numbers; its examples have another model's
+    vector, or ``UNLABELLED``.
 
     The task is evaluated by ``metric``; ``metrics`` are all of them. ``more_tests`` are further
     splits by name. Where ``unlabelled``, a split may have no label at all (only ``UNLABELLED``); it
@@ -148,7 +149,7 @@ class Task:
     tokenizer: Any = field(default=None, repr=False)
     words: Words | None = field(default=None, repr=False)
     metrics: tuple[str, ...] = ()
-    answer: Literal["class", "number", "span", "vector"] = "class"
+    answer: Literal["class", "labels", "number", "span", "vector"] = "class"
     more_tests: Mapping[str, Examples] = field(default_factory=dict)
     subset: bool = False
     notes: tuple[str, ...] = ()
@@ -183,7 +184,7 @@ class Task:
 
     @property
     def classes(self) -> int:
-        """How many outputs there are: classes, 1 of a number, 2 of a span, those of a vector."""
+        """How many outputs there are: 1 of a number, 2 of a span, else one for each label."""
         return len(self.labels)
 
     @cached_property
@@ -210,7 +211,8 @@ class Task:
     def require_labels(self, split: str) -> None:
         """Raise ``UsageError`` for a split without labels: it has no score."""
         labels = self.split(split).labels
-        if self.answer == "class" and len(labels) and bool((labels == UNLABELLED).all()):
+        whole = self.answer != "span" and not labels.is_floating_point()
+        if whole and len(labels) and bool((labels == UNLABELLED).all()):
             raise UsageError(f"the split {split} of task {self.name} has no labels, so no score")
 
     @property

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sparing.core.errors import DataError, UsageError, listed, quoted
 from sparing.core.paths import expanded
+from sparing.foreign.kinds import answer_kind
 from sparing.foreign.pretrained import open_config
 from sparing.foreign.sentences import Sentences, sentences_in
 from sparing.tasks._columns import WHOLE, in_order
@@ -28,6 +29,12 @@ SPLITS = {"train": "train", "choose": "validation", "calibrate": "calibrate", "t
 UNKNOWN_SHARE = 0.2  # above it the texts are probably in another language
 CLASS: Mapping[str, Any] = {"metrics": ("accuracy", "matthews")}
 VECTOR: Mapping[str, Any] = {"metric": "cosine", "answer": "vector"}
+# Of these answers labels are not read: the dense model's take their place.
+BY_KIND: Mapping[str, Mapping[str, Any]] = {
+    "class": CLASS,
+    "labels": {"metric": "probability_closeness", "answer": "labels"},
+    "number": {"metric": "correlation", "answer": "number"},
+}
 UNLIMITED = 10**9  # tokenizers without a limit state a huge one
 DEFAULT_TOKENS = 512
 # Families with positions that begin after the pad's.
@@ -42,7 +49,8 @@ def task_of_texts(
     ``model`` is a folder or hub name, or a model and its tokenizer. The part to choose by is the
     split ``validation``; ``calibrate`` is one of ``more_tests``. Labels are names or numbers of the
     model's classes; others are numbered in sorted order if its classes have no names. A folder of
-    sentence-transformers gives vectors, and labels are not used. Texts are cut to ``max_tokens``
+    sentence-transformers gives vectors; labels are not used there, nor of models with several
+    labels or with a number. Texts are cut to ``max_tokens``
     (unless given, the model's limit). Notes count those, and tokens that are unknown. Raises
     ``UsageError`` for a model without tokens, a tokenizer that is missing or has more, and
     labels that are not its classes, and ``DataError`` for pairs, which have no vector.
@@ -52,7 +60,13 @@ def task_of_texts(
     limits = (max_tokens or token_limit_of(config, tokenizer), inside.limit if inside else None)
     limit = min(filter(None, limits))
     outputs = class_names(config) if inside is None else _numbers_in(inside, config)
-    rows, notes = _labelled(texts, outputs) if inside is None else _to_embed(texts, inside.prompt)
+    facts = VECTOR if inside else BY_KIND[answer_kind(config)]
+    if inside is not None:
+        rows, notes = _to_embed(texts, inside.prompt)
+    elif facts is CLASS:
+        rows, notes = _labelled(texts, outputs)
+    else:
+        rows, notes = _unlabelled(texts)
     encoder = pretrained_encoder(tokenizer, limit)
     splits, cut = encoded_splits(rows, encoder, "class", limit)
     parts = splits["train"], splits["validation"], splits["test"]
@@ -66,7 +80,7 @@ def task_of_texts(
         tokens=max(map(len, ids)),
         licence="your own",
         source=texts.train.source,
-        **(CLASS if inside is None else VECTOR),
+        **facts,
         vocabulary=len(tokenizer),
         pad_id=encoder.pad,
         tokenizer=tokenizer,
@@ -155,6 +169,13 @@ def _to_embed(texts: Parts, prompt: str) -> tuple[dict[str, list[Row]], list[str
             raise DataError(f"{held.source} has pairs, and a vector is of one text: give --columns")
         rows[SPLITS[part]] = [Row((prompt + row[0],), UNLABELLED) for row in held.rows]
     return rows, [f"prompt: {quoted(prompt)} goes before every text"] if prompt else []
+
+
+def _unlabelled(texts: Parts) -> tuple[dict[str, list[Row]], list[str]]:
+    """The rows of each split, and a note where they have labels."""
+    rows = {SPLITS[part]: [Row(row, UNLABELLED) for row in held.rows] for part, held in texts}
+    some = any(any(held.labels or ()) for _, held in texts)
+    return rows, ["labels are not used: the dense model's answers are"] if some else []
 
 
 def _name_of(tokenizer: Any) -> str:
