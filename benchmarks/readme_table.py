@@ -12,15 +12,24 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from slim_before import speeds
+from slim_pool import (
+    OVER_BEST,
+    OVER_FLOAT32,
+    SERVED,
+    SlimRun,
+    pooled_accuracy,
+    pooled_speed,
+)
 from sparing.core.record import RECORDS
+from sparing.core.rounding import rounded_down
 from sparing.experiment.registry import find_study
 from sparing.report.packing import pack
 from sparing.report.run import read_run
-from sparing.report.wording import factor, points, points_interval
+from sparing.report.wording import factor, points
 
 DEMO = Path(__file__).parent / "results" / "demo"
 KEPT = ("config.json", RECORDS, f"{RECORDS}.gz", "goals.json", "failed.json", "report.md")
@@ -47,21 +56,29 @@ def _short(cell: str, notes: bool) -> str:
     return f"{first} ({rest[0]})" if notes and rest else first
 
 
-def slim_line(record: dict[str, Any]) -> str:
-    """Speed and accuracy of slim over all runs of a pooled record, with their intervals."""
-    runs = [row for row in record["runs"] if (row["arm"], row["batch"]) == ("slim", 1)]
-    speed = [row["speed_up"] for row in runs]
-    accuracy = record["pooled_accuracy"]["slim"]
-    assert accuracy["runs"] == len(runs)
-    mean = factor(speeds(runs, "slim", 1) or 0)
-    low, high = accuracy["interval"]
-    interval = points_interval(accuracy["value"], (low, high))
-    return (
-        f"{len(runs)} runs on {len({row['task'] for row in runs})} tasks: **{mean} faster** than "
-        f"the fastest dense form ({factor(min(speed))} to {factor(max(speed))} by run), accuracy "
-        f"{points(accuracy['value'], low, high)} percentage points "
-        f"(95 % {interval})."
+def slim_line(runs: Sequence[SlimRun]) -> str:
+    """Speed and accuracy of what slim serves over all runs with labels."""
+    labelled = [run for run in runs if not run.labelless]
+    accuracy = pooled_accuracy(labelled, SERVED)
+    assert accuracy is not None
+    over_float32, over_best = (
+        factor(pooled_speed(labelled, name, 1) or 0) for name in (OVER_FLOAT32, OVER_BEST)
     )
+    tasks = len({run.task for run in labelled})
+    bound = points(rounded_down(100 * accuracy.bound, 2) / 100)
+    return (
+        f"{len(labelled)} runs on {tasks} tasks, with at most 5 % of the answers changed: "
+        f"**{over_float32} faster** than dense in float32, {over_best} than the best dense form "
+        f"that keeps as many answers. Accuracy changes by {points(accuracy.value)} percentage "
+        f"points (95 % bound: {bound}). {_texts_line(runs)}"
+    )
+
+
+def _texts_line(runs: Sequence[SlimRun]) -> str:
+    """The speeds of the run with the most texts without labels."""
+    run = max((run for run in runs if run.labelless), key=lambda run: run.count)
+    exact, best = (factor(pooled_speed([run], name, 1) or 0) for name in (OVER_FLOAT32, OVER_BEST))
+    return f"From {run.count:,} texts without labels: **{exact}** and **{best}**."
 
 
 def setting(config: dict[str, Any]) -> str:

@@ -66,6 +66,11 @@ class SlimRun:
         return bool(self.run.config["task"].get("metric") == "agreement")
 
     @property
+    def count(self) -> int:
+        """How many inputs the run had in all its parts."""
+        return sum(self.run.config["task"]["examples"].values())
+
+    @property
     def served(self) -> str:
         """The name of the served form."""
         promise = promise_of(self.run.table)
@@ -116,9 +121,11 @@ def finished(root: Path) -> list[SlimRun]:
     """The runs of slim in a folder that have answers, by task and seed."""
     runs = []
     for path in sorted(root.glob("*/config.json")):
+        if json.loads(path.read_text(encoding="utf-8")).get("study") != "slim":
+            continue
         name, run = NAME.fullmatch(path.parent.name), read_run(path.parent)
         ended = stored_path(path.parent / ANSWERS) is not None
-        if run.config["study"] == "slim" and ended and promise_of(run.table) is not None:
+        if ended and promise_of(run.table) is not None:
             if name is None:
                 raise SystemExit(f"{path.parent}: the folder of a run is named TASK-SEED")
             runs.append(SlimRun(name["task"], int(name["seed"]), run))

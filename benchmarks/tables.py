@@ -21,10 +21,10 @@ import calculator
 import calculator_controls
 import calculator_stretch
 import readme_table
-import slim_before
-import slim_certified
+import slim_from_bert
+import slim_labels
 import slim_parts
-import slim_rules
+import slim_pool
 import token_gates
 from sparing.core.writing import write_atomically
 from sparing_papers.overview.rows import papers
@@ -32,7 +32,6 @@ from sparing_papers.overview.tables import OF_ALL, names_of, paper_tables
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-BEFORE = RESULTS / "slim-before-2026-12"  # of slim's pipeline before, read as evidence alone
 MARKED = re.compile(r"(<!-- generated: ([^\n]+?) -->)\n.*?(<!-- end -->)", re.DOTALL)
 Tables = Mapping[str, Callable[[], str]]
 
@@ -45,19 +44,10 @@ def pages() -> Iterator[Path]:
 
 def tables() -> dict[str, Callable[[], str]]:
     """How each table is made, by the name in its marker."""
-    slim_runs = cache(lambda: slim_rules.runs_of(BEFORE))
     of_papers = cache(lambda: paper_tables(ROOT / "papers" / "results"))
-    slim = {"slim": ("sst2", "mrpc", "mpqa"), "slim-again": ("sst2", "mrpc", "mpqa")}
-    slim["slim-third"] = (*slim["slim"], "imdb")
     return {
         "demo table": readme_table.demo_table,
-        "slim line": lambda: readme_table.slim_line(_json("slim-before-*/slim-pooled-*.json")),
-        **{f"{prefix} tasks": partial(_pooled, prefix, tasks) for prefix, tasks in slim.items()},
-        "slim rules": lambda: slim_rules.rules_table(slim_runs()),
-        "slim evidence": lambda: slim_rules.evidence_table(slim_runs()),
-        "slim parts": lambda: slim_parts.parts_table(slim_runs()),
-        "slim certified": lambda: slim_certified.certified_table(slim_runs()),
-        "slim cascades": lambda: slim_certified.pools_table(slim_runs()),
+        **_slim_tables(cache(lambda: slim_pool.finished(RESULTS))),
         "token gates sst2": lambda: token_gates.table_of(_json("token-gates-*/summary.json")),
         "calculator table": lambda: calculator.table_of(_json("calculator-47c59831-*.json")),
         "calculator controls": lambda: calculator_controls.markdown(
@@ -88,8 +78,27 @@ def filled(text: str, known: Tables) -> str:
     return new
 
 
-def _pooled(prefix: str, tasks: tuple[str, ...]) -> str:
-    return slim_before.markdown(slim_before.recorded_runs(BEFORE, tasks, (0, 1, 2), prefix))
+def _slim_tables(runs: Callable[[], list[slim_pool.SlimRun]]) -> dict[str, Callable[[], str]]:
+    """The tables of slim's runs, with labels and without, and of what was made from them."""
+    made = {
+        "pooled": slim_pool.pooled_table,
+        "speeds": slim_pool.speed_table,
+        "accuracy": slim_pool.accuracy_table,
+        "frontier": slim_pool.frontier_table,
+    }
+
+    def of(table: Callable[[list[slim_pool.SlimRun]], str], labelless: bool) -> str:
+        return table([run for run in runs() if run.labelless is labelless])
+
+    return {
+        "slim line": lambda: readme_table.slim_line(runs()),
+        **{f"slim {name}": partial(of, table, False) for name, table in made.items()},
+        **{f"slim texts {name}": partial(of, table, True) for name, table in made.items()},
+        "slim texts on labels": lambda: slim_labels.show(_json("slim-labels-*.json")["rows"]),
+        "slim from bert": lambda: slim_from_bert.show(_json("slim-from-bert-*.json")["rows"]),
+        "slim parts": lambda: slim_parts.parts_table(_json("slim-parts-*.json")),
+        "slim tuned": lambda: slim_parts.tuned_table(_json("slim-parts-*.json")),
+    }
 
 
 def _json(pattern: str) -> Any:

@@ -65,6 +65,5 @@ def test_the_page_and_all_figures_are_drawn_from_a_packed_run(folder, tmp_path):
 
 def test_the_pages_of_all_studies_are_among_them():
     names = {run.values[0].name.partition("-")[0] for run in runs()}
-    # slim's runs are of its pipeline before, which has another page; see benchmarks/results.
-    assert names & {*study_names()} == {*study_names()} - {"compare", "slim"}
+    assert names & {*study_names()} == {*study_names()} - {"compare"}
     assert "demo" in names  # a comparison
