@@ -4,7 +4,7 @@
 
 Nothing is run: every form of a run has answered all texts to choose and to calibrate on, and every
 candidate has been timed. So the frontier can be certified again without some candidates. A part's
-gain is the speed with it over the speed without it, at each point and as their geometric mean; a
+gain is the speed with it over the speed without it, at each point and as their geometric mean. A
 point without a certified form has the speed 1. Fine-tuning at fixed
 width is shown by the answers that the cut plan changes, before and after. A task counts as much as
 another. Intervals have 90 %, over runs.
@@ -143,8 +143,8 @@ def pays_on(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The tasks on which a part gives at least 2 % at some point, and never slows a run there."""
     tasks = []
     for task in sorted({row["task"] for row in rows}):
-        own = [row for row in rows if row["task"] == task]
-        logs = [_logs(own, share) for share in EPSILONS]
+        here = [row for row in rows if row["task"] == task]
+        logs = [_logs(here, share) for share in EPSILONS]
         if any(float(np.mean(x)) >= log1p(LEAST) and min(x) >= 0 for x in logs):
             tasks.append(task)
     return tasks

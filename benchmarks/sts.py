@@ -5,10 +5,10 @@
 A model is whatever ``sparing agree`` opens: a folder of sentence-transformers, a slim model's
 ``serve``, an exported file. Sentences are those of SemEval's STS tasks of 2012 to 2015 and of the
 test set of STS-B, below SPARING_DATA. A data set's score is Spearman's correlation of the cosine
-with the judges' score; a year is the mean of its data sets, and the result the mean of the years.
-About a third of the pairs are in STS-B too, so both are also shown without the pairs that they
-share. *Kept* is the result over the dense model's, with a 95 % interval over pairs. *Nearest* is
-the mean share of a sentence's ten nearest others that the dense model has too.
+with the annotators' score. A year is the mean of its data sets, and the result the mean of the
+years. About a third of the pairs are in STS-B too: both are also shown without the pairs that they
+share. The share of the dense model's result has a 95 % interval over pairs. The last column is the
+mean share of a sentence's ten nearest others that the dense model has too.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Directions = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class Pairs:
-    """One data set: pairs of sentences with the judges' scores, and those it shares with STS-B."""
+    """One data set: pairs of sentences, the annotators' scores, and which pairs STS-B has too."""
 
     year: str
     rows: tuple[tuple[str, str], ...]
@@ -79,12 +79,12 @@ def key_of(row: Sequence[str]) -> frozenset[str]:
 
 def read_pairs(root: Path) -> list[Pairs]:
     """The data sets of 2012 to 2015 and STS-B's test set; raises ``SystemExit`` without them."""
-    found = {path.name.removesuffix(END): path for path in (root / "sts").glob(f"*{END}")}
+    files = {path.name.removesuffix(END): path for path in (root / "sts").glob(f"*{END}")}
     stsb = root / "glue" / "STS-B"
     test = stsb / "original_sts-test.tsv.gz"
-    if not found or not test.is_file():
+    if not files or not test.is_file():
         raise SystemExit(f"{root} lacks sts/*{END} or {test.relative_to(root)}")
-    theirs = {name: _rows(path, (0, 1, 2)) for name, path in sorted(found.items())}
+    theirs = {name: _rows(path, (0, 1, 2)) for name, path in sorted(files.items())}
     ours = _rows(test, (4, 5, 6))
     every = {key_of(row[1:]) for rows in theirs.values() for row in rows}
     in_stsb = {key_of(row[1:]) for row in ours}
@@ -131,7 +131,9 @@ def result(sets: Sequence[Pairs], cosines: Sequence[Array], rows: Sequence[Array
     return float(np.mean([np.mean(values) for values in years.values()]))
 
 
-def kept(sets: Sequence[Pairs], ours: Sequence[Array], dense: Sequence[Array]) -> tuple[float, ...]:
+def ratio(
+    sets: Sequence[Pairs], ours: Sequence[Array], dense: Sequence[Array]
+) -> tuple[float, ...]:
     """The result over the dense one, and its interval by resampling pairs of every data set."""
     whole = [np.arange(len(pairs.rows)) for pairs in sets]
     generator, ratios = np.random.default_rng(0), []
@@ -142,7 +144,7 @@ def kept(sets: Sequence[Pairs], ours: Sequence[Array], dense: Sequence[Array]) -
     return result(sets, ours, whole) / result(sets, dense, whole), float(low), float(high)
 
 
-def judged(
+def evaluated(
     name: str, sets: Sequence[Pairs], vectors: Directions, dense: Directions
 ) -> dict[str, Any]:
     """Everything that the table says of one model."""
@@ -155,13 +157,13 @@ def judged(
         some = [number for number, rows in enumerate(alone) if len(rows) >= FEWEST]
         parts = ([values[n] for n in some] for values in (group, cosines, alone))
         facts[f"{title}_unshared"] = result(*parts)
-    facts["kept"] = kept(years, ours[:-1], theirs[:-1])
+    facts["kept"] = ratio(years, ours[:-1], theirs[:-1])
     sentences = sorted(vectors)[:NEAREST]
     near, far = (
         Vectors(np.stack([x[s] for s in sentences]), tuple(sentences)) for x in (vectors, dense)
     )
-    found = {finding.name: finding.value for finding in near.findings(far)}
-    return {**facts, "nearest": found["shared_neighbours"]}
+    values = {finding.name: finding.value for finding in near.findings(far)}
+    return {**facts, "nearest": values["shared_neighbours"]}
 
 
 def show(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -197,7 +199,7 @@ def main() -> None:
     except SparingError as error:
         raise SystemExit(str(error)) from error
     dense = vectors[given.models[0]]
-    rows = [judged(Path(name).name, sets, x, dense) for name, x in vectors.items()]
+    rows = [evaluated(Path(name).name, sets, x, dense) for name, x in vectors.items()]
     print(show(rows))
     if given.output is not None:
         facts = base_config("sts", {"models": [row["model"] for row in rows]})

@@ -321,6 +321,8 @@ def test_names_of_slim_and_the_benchmarks_use_the_words_of_the_field():
     files = [
         p for folder in folders for kind in ("py", "toml", "md") for p in folder.rglob(f"*.{kind}")
     ]
+    # a run's page lists changed answers with their texts, which are the data's own
+    files = [path for path in files if path.name != "report.md"]
     texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in files}
     for folder in (ROOT / "benchmarks" / "results").iterdir():
         if (stored := stored_path(folder / RECORDS)) is not None:

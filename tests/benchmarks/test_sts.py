@@ -1,4 +1,4 @@
-"""The judge of embeddings: pairs, their overlap with STS-B, correlations, and the table."""
+"""Embeddings on pairs of sentences: overlap with STS-B, correlations, and the table."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_year_counts_as_much_as_another(sts, data):
     assert sts.result(sets, cosines, whole) == pytest.approx(expected)
 
 
-def test_models_are_judged_beside_the_first(sts, data, tmp_path, monkeypatch, capsys):
+def test_models_are_evaluated_beside_the_first(sts, data, tmp_path, monkeypatch, capsys):
     models = [save(tmp_path / name, "vector", noise=n) for name, n in (("one", 0), ("two", 0.4))]
     output = tmp_path / "out.json"
     words = ["sts.py", *map(str, models), "--output", str(output)]

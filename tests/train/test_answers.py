@@ -44,10 +44,10 @@ def test_several_labels_each_have_a_loss_against_their_probability():
     logits = torch.tensor([[2.0, -1.0], [0.0, 3.0]])
     goal = torch.tensor([[1.0, 0.25], [0.0, 0.5]])
     shares = logits.sigmoid()
-    each = -(goal * shares.log() + (1 - goal) * (1 - shares).log()).mean(1)
+    expected = -(goal * shares.log() + (1 - goal) * (1 - shares).log()).mean(1)
     losses = label_loss(logits, goal, reduction="none", several=True)
-    torch.testing.assert_close(losses, each)
-    torch.testing.assert_close(label_loss(logits, goal, several=True), each.mean())
+    torch.testing.assert_close(losses, expected)
+    torch.testing.assert_close(label_loss(logits, goal, several=True), expected.mean())
     assert predictions_of(logits, goal, several=True) == ([[0], [0, 1]], None)
 
 

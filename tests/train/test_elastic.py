@@ -40,8 +40,8 @@ def test_other_answers_follow_the_teachers_alone(loss):
         assert made.describe()["scale"] == 3.0
     else:
         two = [torch.stack((x / 2, torch.zeros_like(x)), -1) for x in (logits, goal)]
-        each = F.kl_div(two[0].log_softmax(-1), two[1].softmax(-1), reduction="none")
-        expected = 4 * each.sum((-1, -2)).mean()
+        by_label = F.kl_div(two[0].log_softmax(-1), two[1].softmax(-1), reduction="none")
+        expected = 4 * by_label.sum((-1, -2)).mean()
     torch.testing.assert_close(got, 0.7 * expected)
     assert float(made.of_answer(goal, goal, {})) == pytest.approx(0, abs=1e-12)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,10 +59,8 @@ def run(
     named |= {"threshold": threshold, "most_difference": most_difference}
     options = _options(quick, named, epochs, settings or [])
     folder = output_dir or Path("runs") / f"slim-{Path(texts or task).stem}"
-    if plan:
-        _show(options, folder, data, as_json)
-    else:
-        _run(options, folder, data, overwrite, as_json)
+    call = _show if plan else partial(_run, overwrite=overwrite)
+    call(options, folder, data, as_json)
 
 
 def _task_of(model: str, task: str, texts: str) -> str:
@@ -90,7 +89,7 @@ def _show(options: Any, folder: Path, data: Path | None, as_json: bool) -> None:
     show_plan(STUDY.plan(options, folder, data=data), as_json)
 
 
-def _run(options: Any, folder: Path, data: Path | None, overwrite: bool, as_json: bool) -> None:
+def _run(options: Any, folder: Path, data: Path | None, as_json: bool, *, overwrite: bool) -> None:
     """Run slim with its progress bar, and print its result."""
     from sparing.slim import STUDY
 

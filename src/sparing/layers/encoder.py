@@ -315,7 +315,7 @@ class AdaptiveEncoder(nn.Module):
         self._check_confidence(plan)
 
     def _check_confidence(self, plan: Plan) -> None:
-        """Raise ``UsageError`` for exits of a model whose answers have no confidence."""
+        """Raise ``UsageError`` for exits of a model without confidence in its answers."""
         form, by_confidence = self.head(plan.layers).form, plan.stops or plan.narrows
         if isinstance(form, VectorForm):
             if by_confidence or plan.gated or plan.drops_tokens:

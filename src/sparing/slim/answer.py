@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import torch
 from jaxtyping import Bool, Float
@@ -26,17 +26,29 @@ from sparing.train.elastic import (
     labels_divergence,
 )
 
-if TYPE_CHECKING:
-    from sparing.slim.options import Options
-
 Answers = Float[Tensor, "texts outputs"]
+
+
+class Rules(Protocol):
+    """The options that say when two answers agree."""
+
+    @property
+    def least_cosine(self) -> float:
+        """Of vectors."""
+
+    @property
+    def threshold(self) -> float:
+        """Of several labels."""
+
+    @property
+    def most_difference(self) -> float:
+        """Of numbers; 0 where it is not given."""
 
 
 class Answer(ABC):
     """One kind of answer. ``exits`` says whether inputs may exit before the last layer.
 
-    ``metric`` is the score where the dense model's answers take the place of labels, and
-    ``agrees_by`` the name and the value of the number that decides when two agree, if there is one.
+    ``metric`` is the score where the dense model's answers take the place of labels.
     """
 
     exits: ClassVar[bool] = False
@@ -105,7 +117,7 @@ class OneClass(Answer):
         return answers.argmax(-1)
 
     def sampled(self, answers: Answers, generator: torch.Generator) -> Tensor:
-        """Classes drawn from the probabilities."""
+        """Classes sampled from the probabilities."""
         return torch.multinomial(answers.double().softmax(-1), 1, generator=generator)[:, 0]
 
     def shares(self, answers: Answers, names: tuple[str, ...]) -> dict[str, float]:
@@ -143,7 +155,7 @@ class SeveralLabels(Answer):
         return answers.sigmoid()
 
     def sampled(self, answers: Answers, generator: torch.Generator) -> Tensor:
-        """Every label drawn from its probability."""
+        """Every label sampled from its probability."""
         return torch.bernoulli(answers.sigmoid(), generator=generator)
 
     def shares(self, answers: Answers, names: tuple[str, ...]) -> dict[str, float]:
@@ -235,7 +247,7 @@ def deviation(values: Float[Tensor, " texts"]) -> float:
     return float(values.double().std(correction=0)) or 1.0
 
 
-def answer_of(task: Task, options: Options) -> Answer:
+def answer_of(task: Task, options: Rules) -> Answer:
     """The kind of a task's answer; ``UsageError`` where a number lacks ``most_difference``."""
     if task.answer == "vector":
         return Vector(options.least_cosine)

@@ -39,8 +39,8 @@ def label_loss(
     wide = logits if logits.dtype == torch.float64 else logits.float()
     if several:
         goal = labels.to(wide.dtype)
-        each = F.binary_cross_entropy_with_logits(wide, goal, reduction="none").mean(-1)
-        return each.mean() if reduction == "mean" else each
+        by_row = F.binary_cross_entropy_with_logits(wide, goal, reduction="none").mean(-1)
+        return by_row.mean() if reduction == "mean" else by_row
     if labels.is_floating_point() and labels.ndim == 2:
         far = 1 - torch.cosine_similarity(wide, labels.to(wide.dtype), dim=-1)
         return far.mean() if reduction == "mean" else far

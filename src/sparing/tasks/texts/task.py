@@ -48,25 +48,18 @@ def task_of_texts(
 
     ``model`` is a folder or hub name, or a model and its tokenizer. The part to choose by is the
     split ``validation``; ``calibrate`` is one of ``more_tests``. Labels are names or numbers of the
-    model's classes; others are numbered in sorted order if its classes have no names. A folder of
-    sentence-transformers gives vectors; labels are not used there, nor of models with several
-    labels or with a number. Texts are cut to ``max_tokens``
-    (unless given, the model's limit). Notes count those, and tokens that are unknown. Raises
-    ``UsageError`` for a model without tokens, a tokenizer that is missing or has more, and
-    labels that are not its classes, and ``DataError`` for pairs, which have no vector.
+    model's classes; others are numbered in sorted order if its classes have no names. Labels are
+    not used for vectors, several labels and numbers. Texts are cut to ``max_tokens`` (unless given,
+    the model's limit). Notes count those, and tokens that are unknown. Raises ``UsageError`` for a
+    model without tokens, a tokenizer that is missing or has more, and labels that are not its
+    classes, and ``DataError`` for pairs, which have no vector.
     """
     config, tokenizer = _opened(model)
     inside = _sentences(model)
     limits = (max_tokens or token_limit_of(config, tokenizer), inside.limit if inside else None)
     limit = min(filter(None, limits))
     outputs = class_names(config) if inside is None else _numbers_in(inside, config)
-    facts = VECTOR if inside else BY_KIND[answer_kind(config)]
-    if inside is not None:
-        rows, notes = _to_embed(texts, inside.prompt)
-    elif facts is CLASS:
-        rows, notes = _labelled(texts, outputs)
-    else:
-        rows, notes = _unlabelled(texts)
+    facts, rows, notes = _rows_of(texts, config, inside, outputs)
     encoder = pretrained_encoder(tokenizer, limit)
     splits, cut = encoded_splits(rows, encoder, "class", limit)
     parts = splits["train"], splits["validation"], splits["test"]
@@ -169,6 +162,16 @@ def _to_embed(texts: Parts, prompt: str) -> tuple[dict[str, list[Row]], list[str
             raise DataError(f"{held.source} has pairs, and a vector is of one text: give --columns")
         rows[SPLITS[part]] = [Row((prompt + row[0],), UNLABELLED) for row in held.rows]
     return rows, [f"prompt: {quoted(prompt)} goes before every text"] if prompt else []
+
+
+def _rows_of(
+    texts: Parts, config: Any, inside: Sentences | None, outputs: tuple[str, ...]
+) -> tuple[Mapping[str, Any], dict[str, list[Row]], list[str]]:
+    """The task's facts for the kind of answer, the rows of each split, and notes on labels."""
+    if inside is not None:
+        return VECTOR, *_to_embed(texts, inside.prompt)
+    facts = BY_KIND[answer_kind(config)]
+    return facts, *(_labelled(texts, outputs) if facts is CLASS else _unlabelled(texts))
 
 
 def _unlabelled(texts: Parts) -> tuple[dict[str, list[Row]], list[str]]:
