@@ -55,7 +55,7 @@ def models(tmp_path_factory):
     [
         ("token", "is a token classifier (BertForTokenClassification); slim takes a classifier"),
         ("several", "gives several labels"),
-        ("number", "answers with a number"),
+        ("number", "gives a number"),
         ("sentences", "is an embedding model"),
     ],
 )

@@ -61,8 +61,6 @@ def test_arguments_that_ask_for_more(family, arguments):
     [
         {"output_hidden_states": True},
         {"output_attentions": True},
-        {"problem_type": "regression"},
-        {"problem_type": "multi_label_classification"},
     ],
 )
 def test_configurations_that_ask_for_more(changes):

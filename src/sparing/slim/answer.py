@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -29,6 +29,7 @@ from sparing.train.elastic import (
 Answers = Float[Tensor, "texts outputs"]
 
 
+@runtime_checkable
 class Rules(Protocol):
     """The options that say when two answers agree."""
 

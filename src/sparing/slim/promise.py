@@ -13,7 +13,11 @@ from sparing.slim.evidence.candidates import DENSE, Candidate
 ENGINES = {"eager": "PyTorch", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 PRECISIONS = {"float32": "float32", "bfloat16": "bfloat16", "int8": "INT8"}
 # What decides when two answers agree, as a record names it.
-AGREES_BY = ("least_cosine", "label_threshold", "most_difference")
+AGREES_BY = {
+    "least_cosine": "least-cosine",
+    "label_threshold": "label-threshold",
+    "most_difference": "most-difference",
+}
 prose = Prose("sparing.slim")
 
 
@@ -68,8 +72,9 @@ def guarantee(promise: Promise) -> tuple[str, str]:
     key = "reference" if promise.reference else key
     meaning = prose("reference-meaning" if promise.reference else "meaning", **values)
     if promise.agrees_by is not None:
-        key_of_rule, number = promise.agrees_by
-        meaning += f" {prose(key_of_rule.replace('_', '-'), number=number)}"
+        name, number = promise.agrees_by
+        rule = AGREES_BY[name]
+        meaning += f" {prose(rule, number=number)}"
     return prose(key, **values), meaning
 
 
