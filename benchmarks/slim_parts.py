@@ -30,7 +30,7 @@ from sparing.measure.statistics import mean_difference
 from sparing.report.markdown import plain_table
 from sparing.slim.evidence.candidates import DENSE, OURS, Candidate, losses
 from sparing.slim.evidence.certified import EPSILONS, certified_frontier
-from sparing.slim.evidence.certify import FILE, PARTS
+from sparing.slim.evidence.certify import FILE, PARTS, stored_name
 from sparing.slim.state import State, is_reference, read_state
 
 CONFIDENCE, LEAST = 0.90, 0.02
@@ -82,7 +82,9 @@ def gains_of(run: SlimRun) -> list[Gain]:
 
 def speeds_without(state: State, answers: Mapping[str, Tensor], left: Left) -> list[float]:
     """The speed at each point of the frontier that is certified without some candidates."""
-    stored = {part: {key: answers[_name(key, part)] for key in state.competing} for part in PARTS}
+    stored = {
+        part: {key: answers[stored_name(key, part)] for key in state.competing} for part in PARTS
+    }
     exact = next(
         key for key in state.competing if key.model == DENSE and key.precision == "float32"
     )
@@ -98,10 +100,6 @@ def speeds_without(state: State, answers: Mapping[str, Tensor], left: Left) -> l
     speeds = np.array([timed.speed for timed in competing])
     points = certified_frontier(tables["calibrate"], speeds, tables["choose"])
     return [point.speed or 1.0 for point in points]
-
-
-def _name(key: Candidate, part: str) -> str:
-    return "|".join((part, key.model, key.engine, key.precision, key.settings))
 
 
 def tuned_of(run: SlimRun) -> dict[str, Any]:

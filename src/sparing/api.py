@@ -336,14 +336,15 @@ def _task_of(model: Any) -> str:
 
 
 def _require_classifier(model: Any, *, texts: bool) -> None:
-    from sparing.experiment.inputs.fit import require_texts
+    from sparing.experiment.inputs.fit import IMAGES, require_texts
     from sparing.transfer.families import require_classifier
     from sparing.transfer.unwrapping import unwrapped
 
     if type(model).__name__ == "SentenceTransformer":
         raise UsageError("an embedding model is given as a folder: model.save(FOLDER), then FOLDER")
     dense = require_classifier(unwrapped(model, merged=True))
-    require_texts(type(dense).__name__, dense.config, texts=texts)
+    kind = type(dense).__name__
+    require_texts(kind, dense.config, texts=texts, images=kind.endswith(IMAGES))
 
 
 def _read(

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from sparing.slim.evidence.candidates import Candidate, Screened, Timed
+from sparing.slim.evidence.certify import stored_name
 from sparing.slim.state import State
 
 COUNT = 1000
@@ -41,7 +42,7 @@ def run(slim_parts):
         ),
     )
     stored = {
-        slim_parts._name(key, part): answers(count)
+        stored_name(key, part): answers(count)
         for key, count in CHANGES.items()
         for part in ("choose", "calibrate")
     }

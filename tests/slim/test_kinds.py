@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForSequenceClassification, BertForSequenceClassification
+from transformers import (
+    AutoModelForSequenceClassification,
+    BertForSequenceClassification,
+    ViTConfig,
+    ViTForImageClassification,
+)
 
 import sparing
 from sparing.core.errors import Unsupported, UsageError
@@ -17,11 +22,23 @@ from sparing.slim.answer import Number, SeveralLabels, deviation
 from sparing.slim.evidence.changed import Changed, Shifted, changed_of, read_changed, write_changed
 from sparing.slim.options import Options
 from sparing.slim.study import prepare, steps_of, task_of
+from sparing.transfer.adaptive import adapt
+from sparing.transfer.confidence import fit_confidence
 from tests.agree.kinds import LABELS, save
 from tests.slim.conftest import TINY, of_name, run_of
 from tests.slim.served import expected, formed, written
+from tests.transfer.classifiers import dense
 
 RULES = {"labels": {"threshold": 0.6}, "number": {"most_difference": 0.5}}
+SMALL = {
+    "image_size": 8,
+    "patch_size": 4,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
+CHANGES = {"labels": {"problem_type": "multi_label_classification"}, "number": {"num_labels": 1}}
 METRICS = {"labels": "probability_closeness", "number": "correlation"}
 SAID = {
     "labels": "if all labels are the same; one is given from a probability of 0.6 on.",
@@ -118,11 +135,34 @@ def test_they_need_texts_and_numbers_a_largest_difference(options, kind, texts_f
         prepare(given, tmp_path / "run")
     if kind == "number":
         with pytest.raises(UsageError, match="give --most-difference"):
-            prepare(replace(options, most_difference=0), tmp_path / "run")
+            prepare(replace(options, most_difference=None), tmp_path / "run")
     model = AutoModelForSequenceClassification.from_pretrained(options.model)
     with pytest.raises(Unsupported, match="give --texts FILE"):
         sparing.slim(model, "sst2", output_dir=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_rule_of_another_kind_and_an_impossible_one_are_refused(options, kind, tmp_path):
+    other = {"most_difference": 0.1} if kind == "labels" else {"threshold": 0.3}
+    for changes in (other, {"least_cosine": 0.9}):
+        with pytest.raises(UsageError, match=r"is for models that give .*; these give"):
+            prepare(replace(options, **changes), tmp_path / "run")
+    for number in (float("nan"), float("inf"), -1.0):
+        with pytest.raises(UsageError, match=r"must be (between 0 and 1|at least 0); got"):
+            prepare(replace(options, **dict.fromkeys(RULES[kind], number)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_of_images_only_one_class_is_taken(kind, tmp_path):
+    ViTForImageClassification(ViTConfig(**SMALL, **CHANGES[kind])).save_pretrained(tmp_path / "vit")
+    with pytest.raises(Unsupported, match="of images slim takes classifiers of one class"):
+        prepare(Options(model=str(tmp_path / "vit"), task="digits"), tmp_path / "run")
+
+
+def test_no_confidence_is_fitted_where_none_has_a_meaning(kind):
+    model = adapt(dense(**CHANGES[kind]))
+    with pytest.raises(UsageError, match="only one class an input says how sure it is"):
+        fit_confidence(model, _task())
 
 
 def test_labels_in_the_file_are_not_used(options, texts_file, tmp_path):

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from sparing.answers.base import Answers as Agreeing
+from sparing.answers.base import Settings
 from sparing.answers.classes import Classes
+from sparing.answers.kinds import KINDS, THRESHOLD, require_settings
 from sparing.answers.numbers import Numbers
 from sparing.answers.vectors import Vectors
 from sparing.core.errors import UsageError
@@ -27,23 +28,7 @@ from sparing.train.elastic import (
 )
 
 Answers = Float[Tensor, "texts outputs"]
-
-
-@runtime_checkable
-class Rules(Protocol):
-    """The options that say when two answers agree."""
-
-    @property
-    def least_cosine(self) -> float:
-        """Of vectors."""
-
-    @property
-    def threshold(self) -> float:
-        """Of several labels."""
-
-    @property
-    def most_difference(self) -> float:
-        """Of numbers; 0 where it is not given."""
+LEAST_COSINE = 0.95
 
 
 class Answer(ABC):
@@ -76,9 +61,13 @@ class Answer(ABC):
         """
 
     @property
-    def agrees_by(self) -> Mapping[str, float]:
+    def agrees_by(self) -> dict[str, float]:
         """The number that decides when two agree, by its name; empty where none does."""
-        return {}
+        return dict(vars(self))
+
+    def objective(self, task: Task, *args: Any) -> ElasticLoss:
+        """The loss that teaches it; ``task`` has the dense model's answers as labels."""
+        return self.loss(*args)
 
     def differs(self, answers: Answers, reference: Answers) -> Bool[Tensor, " texts"]:
         """Which texts have another answer than the dense model's."""
@@ -129,23 +118,18 @@ class OneClass(Answer):
 
 @dataclass(frozen=True)
 class SeveralLabels(Answer):
-    """Labels with a probability of at least ``threshold``; two agree if all labels are the same.
+    """Labels from a probability of ``label_threshold`` on; two agree if all labels are the same.
 
     The distance is the sum over labels of the KL divergence of each, in nats.
     """
 
-    threshold: float
+    label_threshold: float
     metric = "probability_closeness"
     loss = LabelsLoss
 
-    @property
-    def agrees_by(self) -> Mapping[str, float]:
-        """The probability from which a label is given."""
-        return {"label_threshold": self.threshold}
-
     def read(self, answers: Answers, names: tuple[str, ...] = ()) -> Classes:
         """The sets of labels."""
-        return Classes(answers.double().numpy(), names, True, self.threshold)
+        return Classes(answers.double().numpy(), names, True, self.label_threshold)
 
     def distance(self, answers: Answers, reference: Answers) -> float:
         """The mean divergence from the reference."""
@@ -176,11 +160,6 @@ class Number(Answer):
     metric = "correlation"
     loss = NumberLoss
 
-    @property
-    def agrees_by(self) -> Mapping[str, float]:
-        """The largest difference of two that agree."""
-        return {"most_difference": self.most_difference}
-
     def read(self, answers: Answers, names: tuple[str, ...] = ()) -> Numbers:
         """The numbers."""
         return Numbers(answers[:, 0].double().numpy(), self.most_difference)
@@ -188,6 +167,12 @@ class Number(Answer):
     def distance(self, answers: Answers, reference: Answers) -> float:
         """The mean absolute difference."""
         return float((answers.double() - reference.double()).abs().mean())
+
+    def objective(self, task: Task, *args: Any) -> NumberLoss:
+        """The loss in units of the deviation of the dense model's numbers."""
+        made = NumberLoss(*args)
+        made.scale = deviation(task.validation.labels)
+        return made
 
     def as_labels(self, answers: Answers) -> Tensor:
         """The numbers."""
@@ -206,11 +191,6 @@ class Vector(Answer):
     least_cosine: float
     metric = "cosine"
     loss = VectorLoss
-
-    @property
-    def agrees_by(self) -> Mapping[str, float]:
-        """The least cosine of two that agree."""
-        return {"least_cosine": self.least_cosine}
 
     def read(self, answers: Answers, names: tuple[str, ...] = ()) -> Vectors:
         """The vectors; comparing one of zeros raises ``DataError``."""
@@ -248,25 +228,22 @@ def deviation(values: Float[Tensor, " texts"]) -> float:
     return float(values.double().std(correction=0)) or 1.0
 
 
-def answer_of(task: Task, options: Rules) -> Answer:
-    """The kind of a task's answer; ``UsageError`` where a number lacks ``most_difference``."""
-    if task.answer == "vector":
-        return Vector(options.least_cosine)
-    if task.answer == "labels":
-        return SeveralLabels(options.threshold)
-    if task.answer != "number":
+def answer_of(kind: str, settings: Settings) -> Answer:
+    """A kind of answer by its name in ``sparing.answers``, with what decides when two agree.
+
+    Raises ``UsageError`` for a setting of another kind, and for a number without one.
+    """
+    require_settings(KINDS[kind], settings)
+    if kind == "vector":
+        least = settings.least_cosine
+        return Vector(LEAST_COSINE if least is None else least)
+    if kind == "labels":
+        return SeveralLabels(settings.threshold or THRESHOLD)
+    if kind != "number":
         return CLASS
-    if not options.most_difference:
+    if settings.most_difference is None:
         raise UsageError(
             "the model answers with a number: give --most-difference, how much two numbers may "
             "differ that count as the same"
         )
-    return Number(options.most_difference)
-
-
-def objective(answer: Answer, task: Task, *args: Any) -> ElasticLoss:
-    """The loss that teaches a kind of answer; ``task`` has the dense model's answers as labels."""
-    made = answer.loss(*args)
-    if isinstance(made, NumberLoss):
-        made.scale = deviation(task.validation.labels)
-    return made
+    return Number(settings.most_difference)

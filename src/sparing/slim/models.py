@@ -18,7 +18,7 @@ from sparing.layers.plan import Plan
 from sparing.models import build_model, names
 from sparing.models.shared.labels import require_order
 from sparing.models.shared.shape import image_config
-from sparing.slim.answer import CLASS, Answer, objective
+from sparing.slim.answer import CLASS, Answer
 from sparing.slim.options import Options
 from sparing.slim.texts import CALIBRATE, LABELLESS, answered, without_labels
 from sparing.tasks import Examples, Task
@@ -175,7 +175,7 @@ class Models:
 
     def objective(self, draw: Draw) -> ElasticLoss:
         """The loss against the baseline's answers for plans that are sampled."""
-        return objective(self.answer, self.task, self.baseline(), FOLLOW, draw, self.seed)
+        return self.answer.objective(self.task, self.baseline(), FOLLOW, draw, self.seed)
 
     def adaptive(self) -> AdaptiveClassifier:
         """The distilled adaptive model; raises ``UsageError`` before it has been trained."""

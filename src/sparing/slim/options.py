@@ -8,9 +8,11 @@ from itertools import accumulate
 from statistics import median
 from typing import Annotated, Any
 
-from sparing.core.checks import Count, NotNegative, Positive, at_least, check_fields, within
+from sparing.answers import Settings
+from sparing.core.checks import Count, NotNegative, Positive, check_fields, within
 from sparing.core.errors import UsageError, nearest
 from sparing.experiment.inputs.task import drawn, drawn_order, limited
+from sparing.slim.answer import Answer, answer_of
 from sparing.slim.search.frontier import Variant
 from sparing.tasks import Task
 from sparing.train.elastic import Draw
@@ -53,12 +55,12 @@ class Options:
     # The share of the dense model's answers that are certified to stay; 0 certifies the frontier
     # of 99 to 92 % and serves its point of 95 %.
     agree: Annotated[float, within(0, 1, ends="[)")] = 0.0
-    # Of an embedding: the cosine with the dense model's vector from which two agree.
-    least_cosine: Annotated[float, within(-1, 1, ends="(]")] = 0.95
-    # Of several labels: each is given from this probability on.
-    threshold: Annotated[float, within(0, 1, ends="()")] = 0.5
+    # Of an embedding: the cosine with the dense model's vector from which two agree; 0.95.
+    least_cosine: float | None = None
+    # Of several labels: each is given from this probability on; 0.5.
+    threshold: float | None = None
     # Of a number: the most that two may differ by and count as the same; has no default.
-    most_difference: Annotated[float, at_least(0)] = 0.0
+    most_difference: float | None = None
     # The guarantee on these answers fails with this probability.
     delta: Annotated[float, within(0, 1, ends="()")] = 0.05
 
@@ -116,6 +118,11 @@ class Options:
         if self.hold_out not in HOLD_OUT:
             hint = nearest(self.hold_out, HOLD_OUT)
             raise UsageError(f"hold_out is random or last; got {self.hold_out!r}{hint}")
+
+    def answer(self, task: Task) -> Answer:
+        """The kind of the task's answer; ``UsageError`` as ``answer_of`` raises it."""
+        settings = Settings(self.threshold, self.least_cosine, self.most_difference)
+        return answer_of(task.answer, settings)
 
     @property
     def changed(self) -> float:

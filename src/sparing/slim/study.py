@@ -25,7 +25,6 @@ from sparing.experiment.records import RecordTable
 from sparing.experiment.run import Cell, Failure, Run
 from sparing.experiment.study import base_config, plain
 from sparing.measure.calibration import examples_needed
-from sparing.slim.answer import answer_of
 from sparing.slim.engines import Engines
 from sparing.slim.evidence.certify import answer_forms, certify, time_candidates
 from sparing.slim.evidence.kept import FORM, kept_share
@@ -125,7 +124,7 @@ def steps_of(options: Options, task: Task, folder: Path, data: Path | None = Non
         attention_dropout=options.attention_dropout,
         fixed_width_epochs=fixed_width_epochs,
         taught=taught,
-        answer=answer_of(task, options),
+        answer=options.answer(task),
     )
     engines = Engines(task, folder / "engines", options.thread_count)
     return Steps(models, engines, options)

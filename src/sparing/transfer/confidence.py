@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -60,6 +60,7 @@ def fit_confidence(
     exit_layers = [exit_layer for exit_layer in model.encoder.exits if exit_layer < plan.layers]
     if not exit_layers:
         raise UsageError("the model has no exit before the last layer: a confidence has no use")
+    model.encoder.check_runs(replace(plan, exits=tuple(exit_layers), threshold=0.5))
     chosen = _drawn(task.split(split), examples, seed)
     seen, agree = _look(model, task, chosen, plan, exit_layers)
     model.encoder.add_confidences(exit_layers)

@@ -26,7 +26,8 @@ OTHER_HEADS = {
     "ForObjectDetection": "an object detector",
 }
 QUESTIONS = "ForQuestionAnswering"
-CLASSIFIERS = ("ForSequenceClassification", "ForImageClassification", "AdaptiveClassifier")
+IMAGES = "ForImageClassification"
+CLASSIFIERS = ("ForSequenceClassification", IMAGES, "AdaptiveClassifier")
 SENTENCE_FILES = ("modules.json", "config_sentence_transformers.json")
 
 
@@ -88,16 +89,22 @@ def refuse_others(source: str, *, texts: bool = False) -> None:
         _require_family(source, config)
         return
     if is_classifier(source):
-        require_texts(source, config, texts=texts)
+        require_texts(source, config, texts=texts, images=named.endswith(IMAGES))
     _require_family(source, config)
 
 
-def require_texts(name: str, config: Any, *, texts: bool) -> None:
-    """Raise ``Unsupported`` for a model of several labels, or of a number, without ``texts``."""
+def require_texts(name: str, config: Any, *, texts: bool, images: bool) -> None:
+    """Raise ``Unsupported`` for a model of several labels, or of a number, without ``texts``.
+
+    Of ``images`` too: a task gives each of them one class.
+    """
     kind = answer_kind(config)
-    if kind != "class" and not texts:
-        gives = "several labels" if kind == "labels" else "a number"
-        raise Unsupported(f"{name} gives {gives}: give --texts FILE, which needs no labels")
+    if kind == "class" or (texts and not images):
+        return
+    gives = "several labels" if kind == "labels" else "a number"
+    if images:
+        raise Unsupported(f"{name} gives {gives}; of images slim takes classifiers of one class")
+    raise Unsupported(f"{name} gives {gives}: give --texts FILE, which needs no labels")
 
 
 def _require_family(source: str, config: dict[str, Any]) -> None:

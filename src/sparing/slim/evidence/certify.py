@@ -57,8 +57,8 @@ def answer_forms(steps: Steps) -> list[Record]:
             if not answers.isfinite().all():
                 raise DataError(f"{key} gives answers that are not finite numbers")
             if after is not None:
-                answers = torch.cat([answers, stored[_name(after, part)][:, -1:]], 1)
-            stored[_name(key, part)] = answers
+                answers = torch.cat([answers, stored[stored_name(after, part)][:, -1:]], 1)
+            stored[stored_name(key, part)] = answers
         parts = len(chain) + (after is not None)
         records.append(Record("form_segments", parts, "segments", "modelled", key.labels))
     save_tensors(steps.models.folder / FILE, stored)
@@ -76,7 +76,7 @@ def _answered(key: Candidate, stored: Mapping[str, Tensor]) -> Candidate | None:
     precision = "float32" if key.precision == "int8" else key.precision
     engines = [key.engine, *(ENGINES if precision == "float32" else ())]
     forms = (Candidate(DENSE, engine, precision) for engine in engines)
-    return next((form for form in forms if _name(form, PARTS[0]) in stored), None)
+    return next((form for form in forms if stored_name(form, PARTS[0]) in stored), None)
 
 
 def time_candidates(steps: Steps) -> list[Record]:
@@ -141,13 +141,14 @@ def answers_of(steps: Steps, both: BothForms, part: str) -> dict[Candidate, Tens
     """
     stored = read_tensors(steps.models.folder / FILE)
     both.require({form.candidate for form in steps.state.forms})
-    names = {key: _name(key, part) for key in steps.state.competing}
+    names = {key: stored_name(key, part) for key in steps.state.competing}
     if not set(names.values()) <= set(stored):
         raise DataError(f"{FILE} lacks answers: begin the run anew with --overwrite")
     return {key: stored[name] for key, name in names.items()}
 
 
-def _name(key: Candidate, part: str) -> str:
+def stored_name(key: Candidate, part: str) -> str:
+    """The name of a form's answers to a part in ``FILE``."""
     return "|".join((part, key.model, key.engine, key.precision, key.settings))
 
 
