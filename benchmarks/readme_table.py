@@ -68,8 +68,8 @@ def slim_line(runs: Sequence[SlimRun]) -> str:
     bound = points(rounded_down(100 * accuracy.bound, 2) / 100)
     return (
         f"{len(labelled)} runs on {tasks} tasks, with at most 5 % of the answers changed: "
-        f"**{over_float32} faster** than dense in float32, {over_best} than the best dense form "
-        f"that keeps as many answers. Accuracy changes by {points(accuracy.value)} percentage "
+        f"**{over_float32} faster** than dense in float32, {over_best} faster than the best dense "
+        f"form that keeps as many answers. Accuracy changes by {points(accuracy.value)} percentage "
         f"points (95 % bound: {bound}). {_texts_line(runs)}"
     )
 
