@@ -84,19 +84,20 @@ def read_pairs(root: Path) -> list[Pairs]:
     test = stsb / "original_sts-test.tsv.gz"
     if not files or not test.is_file():
         raise SystemExit(f"{root} lacks sts/*{END} or {test.relative_to(root)}")
-    theirs = {name: _rows(path, (0, 1, 2)) for name, path in sorted(files.items())}
-    ours = _rows(test, (4, 5, 6))
+    theirs = {name: rows_of(path, (0, 1, 2)) for name, path in sorted(files.items())}
+    ours = rows_of(test, (4, 5, 6))
     every = {key_of(row[1:]) for rows in theirs.values() for row in rows}
     in_stsb = {key_of(row[1:]) for row in ours}
     for split in ("train", "dev"):
         in_stsb |= {
-            key_of(row[1:]) for row in _rows(stsb / f"{split}.tsv.gz", (9, 7, 8), head=True)
+            key_of(row[1:]) for row in rows_of(stsb / f"{split}.tsv.gz", (9, 7, 8), head=True)
         }
     sets = [_pairs(name[:4], rows, in_stsb) for name, rows in theirs.items()]
     return [*sets, _pairs(STSB, ours, every)]
 
 
-def _rows(path: Path, columns: Sequence[int], *, head: bool = False) -> list[tuple[str, ...]]:
+def rows_of(path: Path, columns: Sequence[int], *, head: bool = False) -> list[tuple[str, ...]]:
+    """These columns of a table with tabs; rows without one of them are left out."""
     with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
         lines = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[int(head) :]
     return [tuple(line[column] for column in columns) for line in lines if len(line) > max(columns)]

@@ -36,8 +36,8 @@ def test_whole_labels_are_classes_and_others_values():
     torch.testing.assert_close(losses, (logits[:, 0] - values) ** 2)
     half = label_loss(logits[:, :1].bfloat16(), values)
     assert half.dtype == torch.float32
-    assert predictions_of(logits, labels)[1] == (logits.argmax(-1) == labels).tolist()
-    assert predictions_of(logits[:, :1], values) == (logits[:, 0].tolist(), None)
+    assert predictions_of(logits, labels, "class")[1] == (logits.argmax(-1) == labels).tolist()
+    assert predictions_of(logits[:, :1], values, "number") == (logits[:, 0].tolist(), None)
 
 
 def test_several_labels_each_have_a_loss_against_their_probability():
@@ -48,7 +48,7 @@ def test_several_labels_each_have_a_loss_against_their_probability():
     losses = label_loss(logits, goal, reduction="none", several=True)
     torch.testing.assert_close(losses, expected)
     torch.testing.assert_close(label_loss(logits, goal, several=True), expected.mean())
-    assert predictions_of(logits, goal, several=True) == ([[0], [0, 1]], None)
+    assert predictions_of(logits, goal, "labels") == ([[0], [0, 1]], None)
 
 
 def test_numbers_are_learnt_and_evaluated_by_their_metric(tmp_path):

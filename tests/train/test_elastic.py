@@ -10,13 +10,22 @@ from dataclasses import replace
 import pytest
 import torch
 from torch.nn import functional as F
+from transformers.modeling_outputs import QuestionAnsweringModelOutput, TokenClassifierOutput
 
 import sparing
 from sparing.core.errors import CheckpointError, UsageError
 from sparing.layers.plan import full_plan, narrowed
 from sparing.train import Distillation, Recipe, train
 from sparing.train.distillation import distillation_loss, output_divergence
-from sparing.train.elastic import Draw, ElasticLoss, LabelsLoss, NumberLoss, packed_distance
+from sparing.train.elastic import (
+    Draw,
+    ElasticLoss,
+    EntityLoss,
+    LabelsLoss,
+    NumberLoss,
+    SpanLoss,
+    packed_distance,
+)
 from sparing.train.objective import LabelLoss, Objective, TeacherLoss
 from sparing.transfer.adaptive import adapt
 from tests.train.small import equal, token_model, token_task, weights
@@ -44,6 +53,35 @@ def test_other_answers_follow_the_teachers_alone(loss):
         expected = 4 * by_label.sum((-1, -2)).mean()
     torch.testing.assert_close(got, 0.7 * expected)
     assert float(made.of_answer(goal, goal, {})) == pytest.approx(0, abs=1e-12)
+
+
+def test_tokens_follow_the_teachers_alone():
+    """Both losses of tokens against loops over texts and tokens."""
+    generator, keep = torch.Generator().manual_seed(0), torch.ones(3, 5, dtype=torch.long)
+    keep[1, 3:], keep[2, 4:] = 0, 0
+    real, batch = keep.bool(), {"attention_mask": keep}
+    weights = Distillation(labels=0.5, outputs=0.7, temperature=2.0)
+
+    def far(ours, theirs):
+        return F.kl_div((ours / 2).log_softmax(-1), (theirs / 2).softmax(-1), reduction="sum")
+
+    logits, goal = (torch.randn(3, 5, 4, generator=generator).double() for _ in range(2))
+    made = EntityLoss(torch.nn.Linear(1, 1), weights)
+    teacher = made.goal(TokenClassifierOutput(logits=goal), batch)
+    by_token = [far(logits[i, j], goal[i, j]) for i, j in real.nonzero().tolist()]
+    got = made.of_answer(logits[real], teacher, batch)
+    torch.testing.assert_close(got, 0.7 * 4 * torch.stack(by_token).mean())
+
+    logits, goal = logits[..., :2], goal[..., :2]
+    made = SpanLoss(torch.nn.Linear(1, 1), weights)
+    ends = QuestionAnsweringModelOutput(start_logits=goal[..., 0], end_logits=goal[..., 1])
+    by_end = [
+        far(logits[i, :n, end], goal[i, :n, end])
+        for i, n in enumerate(keep.sum(1).tolist())
+        for end in (0, 1)
+    ]
+    got = made.of_answer(logits[real], made.goal(ends, batch), batch)
+    torch.testing.assert_close(got, 0.7 * 4 * torch.stack(by_end).mean())
 
 
 def _pair(family="bert", exits=None):

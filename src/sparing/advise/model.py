@@ -244,7 +244,7 @@ class _Sized:
     kind: Literal["image", "tokens"]
     tokens: int
     name: str = "advise"
-    answer: Literal["class", "labels", "number", "span", "vector"] = "class"
+    answer: Literal["class", "labels", "number", "entities", "span", "vector"] = "class"
     labels: tuple[str, ...] = ("a", "b")
     token_types: int = 1
     vocabulary: int = 30522

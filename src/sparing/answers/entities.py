@@ -9,9 +9,7 @@ import numpy as np
 
 from sparing.answers.base import Answers, Array, Encoded, Finding, Flags
 from sparing.core.errors import Unsupported
-
-OUTSIDE = "O"
-BEGIN, INSIDE = ("B", "S", "U"), ("I", "E", "L", "M")
+from sparing.tasks.shared.tokens import OUTSIDE, parsed
 
 
 @dataclass(frozen=True, order=True)
@@ -87,7 +85,7 @@ def entities_in(logits: Array, encoded: Encoded, labels: Sequence[str]) -> tuple
                 listed[-1] = Entity(part, listed[-1].start, end, listed[-1].type)
             continue
         seen.add((part, word))
-        begins, kind = _parsed(labels[int(chosen[token])])
+        begins, kind = parsed(labels[int(chosen[token])])
         if kind == OUTSIDE:
             before = None
         elif begins or before != (part, kind):
@@ -96,10 +94,3 @@ def entities_in(logits: Array, encoded: Encoded, labels: Sequence[str]) -> tuple
         else:
             listed[-1] = Entity(part, listed[-1].start, end, kind)
     return tuple(listed)
-
-
-def _parsed(label: str) -> tuple[bool, str]:
-    """Whether a label begins an entity, and its type."""
-    if len(label) > 2 and label[1] in "-_" and label[0] in BEGIN + INSIDE:
-        return label[0] in BEGIN, label[2:]
-    return False, label

@@ -15,11 +15,10 @@ from sparing.answers.numbers import Numbers, Rankings, queries_of
 from sparing.answers.spans import Spans, require_pairs, span_of
 from sparing.answers.vectors import LEAST_COSINE, Vectors, texts_of
 from sparing.core.errors import DataError, Unsupported, UsageError
-from sparing.foreign.kinds import answer_kind
+from sparing.foreign.kinds import answer_kind, by_token
 
 THRESHOLD = 0.5
 SEQUENCE = ("ForSequenceClassification", "AdaptiveClassifier")
-TOKENS, QUESTIONS = "ForTokenClassification", "ForQuestionAnswering"
 
 
 @dataclass(frozen=True)
@@ -145,10 +144,9 @@ def kind_of_model(name: str, config: Any) -> Kind | None:
 
     None for a class with answers of no kind here, such as a language model.
     """
-    if name.endswith(TOKENS):
-        return KINDS["entities"]
-    if name.endswith(QUESTIONS):
-        return KINDS["span"]
+    answer = by_token(name)
+    if answer is not None:
+        return KINDS[answer]
     if not name.endswith(SEQUENCE):
         return None
     return KINDS[answer_kind(config)]

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from sparing.answers.base import Answers, Array, Encoded, Finding, Flags
 from sparing.core.errors import DataError, Unsupported
 from sparing.tasks.shared.spans import token_f1
-
-LONGEST = 30
+from sparing.tasks.shared.tokens import LONGEST
 
 
 @dataclass(frozen=True, eq=False)

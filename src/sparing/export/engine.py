@@ -170,7 +170,7 @@ class Chain:
             return logits.numpy(), places.numpy()
         return logits, places
 
-    def every_exit(self, inputs: Mapping[str, Any]) -> Float[Tensor, "batch exits classes"]:
+    def every_exit(self, inputs: Mapping[str, Any]) -> Float[Tensor, "batch exits ..."]:
         """The logits after every segment without early exits, to calibrate a threshold."""
         given, keep = self._checked(inputs)
         answers = []

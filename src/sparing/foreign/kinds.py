@@ -1,4 +1,4 @@
-"""What a classifier of transformers answers with: one class, several labels, or a number."""
+"""What a model of transformers answers with, by its class and its configuration."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from typing import Any, Literal
 
 SEVERAL, NUMBER = "multi_label_classification", "regression"
 RowAnswer = Literal["class", "labels", "number"]
+ByToken = Literal["entities", "span"]
+# Models that answer for each token, by the ends of their classes' names.
+BY_TOKEN: Mapping[str, ByToken] = {
+    "ForTokenClassification": "entities",
+    "ForQuestionAnswering": "span",
+}
 
 
 def answer_kind(config: Any) -> RowAnswer:
@@ -20,6 +26,17 @@ def answer_kind(config: Any) -> RowAnswer:
         return "labels"
     outputs = stated.get("num_labels") or len(stated.get("id2label") or "ab")
     return "number" if problem == NUMBER or outputs == 1 else "class"
+
+
+def by_token(name: str) -> ByToken | None:
+    """The answer of a class of models that answer for each token; None for other classes."""
+    return next((answer for end, answer in BY_TOKEN.items() if name.endswith(end)), None)
+
+
+def stated_class(config: Any) -> str:
+    """The class of the model that a configuration was written with; empty where it says none."""
+    names = getattr(config, "architectures", None) or [""]
+    return str(names[0])
 
 
 def _counted(config: Any) -> dict[str, Any]:

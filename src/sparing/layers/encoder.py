@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,6 +18,7 @@ from sparing.layers.gates import kept_tokens, new_gate, open_tokens
 from sparing.layers.packing import Layout, Packed, mean_after_first
 from sparing.layers.passes import Group, Results, Spent, Trace, joined
 from sparing.layers.plan import LayerSizes, Plan
+from sparing.layers.tokens import TokenForm, TokenHead
 from sparing.layers.vectors import VectorForm, VectorHead
 
 
@@ -38,6 +39,7 @@ class HeadForm:
     dropout: float = 0.0
     averages: bool = False
     one_class: bool = True
+    entry: ClassVar[Mapping[str, Any]] = {}
 
     @property
     def least_tokens(self) -> int:
@@ -82,6 +84,11 @@ class ExitHead(nn.Module):
         return logits
 
 
+Form = HeadForm | VectorForm | TokenForm
+"""What a head gives; all but ``HeadForm`` need all tokens of all inputs, to the plan's end."""
+Head = ExitHead | VectorHead | TokenHead
+
+
 class AdaptiveEncoder(nn.Module):
     """Elastic layers with an exit head after each of ``exits`` (counted from 1) and at the end."""
 
@@ -89,7 +96,7 @@ class AdaptiveEncoder(nn.Module):
         self,
         sizes: Sequence[LayerSizes],
         form: LayerForm,
-        head: HeadForm | VectorForm,
+        head: Form,
         exits: Sequence[int] = (),
     ) -> None:
         super().__init__()
@@ -109,13 +116,11 @@ class AdaptiveEncoder(nn.Module):
 
     def described(self) -> dict[str, Any]:
         """Its sizes and heads for JSON, which ``AdaptiveEncoder`` is built from again."""
-        form = self.head(len(self.layers)).form
         described: dict[str, Any] = {
             "sizes": [size.to_list() for size in self.sizes],
             "exits": list(self.exits),
+            **self.head(len(self.layers)).form.entry,
         }
-        if isinstance(form, VectorForm):
-            described["vector"] = form.to_dict()
         if self.confidences:
             described["confidences"] = [int(number) for number in self.confidences]
         if self.gates:
@@ -295,7 +300,7 @@ class AdaptiveEncoder(nn.Module):
         layer: ElasticLayer = self.layers[number - 1]  # type: ignore[assignment]
         return layer
 
-    def head(self, number: int) -> ExitHead | VectorHead:
+    def head(self, number: int) -> Head:
         """The head after a layer; raises ``UsageError`` where there is none."""
         if str(number) not in self.heads:
             have = ", ".join(self.heads)
@@ -317,11 +322,12 @@ class AdaptiveEncoder(nn.Module):
     def _check_confidence(self, plan: Plan) -> None:
         """Raise ``UsageError`` for exits of a model without confidence in its answers."""
         form, by_confidence = self.head(plan.layers).form, plan.stops or plan.narrows
-        if isinstance(form, VectorForm):
+        if not isinstance(form, HeadForm):
             if by_confidence or plan.gated or plan.drops_tokens:
                 raise UsageError(
-                    "a model of vectors runs all tokens of all inputs to the plan's end: it has no "
-                    "exits, no narrower inputs and no dropped tokens"
+                    "a model of vectors, or of an answer for each token, runs all tokens of all "
+                    "inputs to the plan's end: it has no exits, no narrower inputs and no dropped "
+                    "tokens"
                 )
         elif by_confidence and not form.one_class:
             raise UsageError(
@@ -346,7 +352,9 @@ class AdaptiveEncoder(nn.Module):
             return took
         if plan.confidence == "learned" and number < plan.layers:
             took = took + self.confidence_head(number).flops
-        return took + self.head(number).flops
+        head = self.head(number)
+        rows = lengths.cpu().double() if isinstance(head, TokenHead) else 1
+        return took + head.flops * rows
 
     def _layer(
         self, rows: Tensor, layout: Packed, plan: Plan, number: int

@@ -46,10 +46,11 @@ class VectorForm:
         layers = tuple((int(size), str(name), bool(bias)) for size, name, bias in entry["layers"])
         return cls(width, str(entry["pooling"]), layers, bool(entry["unit"]))
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+    @property
+    def entry(self) -> Mapping[str, Any]:
+        """What a configuration states of it."""
         layers = [list(layer) for layer in self.layers]
-        return {"pooling": self.pooling, "layers": layers, "unit": self.unit}
+        return {"vector": {"pooling": self.pooling, "layers": layers, "unit": self.unit}}
 
     @property
     def averages(self) -> bool:

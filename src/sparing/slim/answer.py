@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,10 +20,13 @@ from sparing.answers.vectors import Vectors
 from sparing.core.errors import UsageError
 from sparing.slim.search.divergence import divergence
 from sparing.tasks import Task
+from sparing.tasks.shared.tokens import types_of
 from sparing.train.elastic import (
     ElasticLoss,
+    EntityLoss,
     LabelsLoss,
     NumberLoss,
+    SpanLoss,
     VectorLoss,
     labels_divergence,
 )
@@ -42,8 +46,8 @@ class Answer(ABC):
     loss: ClassVar[type[ElasticLoss]]
 
     @abstractmethod
-    def read(self, answers: Answers, names: tuple[str, ...] = ()) -> Agreeing:
-        """A model's outputs as answers that can be compared; ``names`` are those of classes."""
+    def differs(self, answers: Answers, reference: Answers) -> Bool[Tensor, " texts"]:
+        """Which texts have another answer than the dense model's."""
 
     @abstractmethod
     def distance(self, answers: Answers, reference: Answers) -> float:
@@ -69,10 +73,6 @@ class Answer(ABC):
         """The loss that teaches it; ``task`` has the dense model's answers as labels."""
         return self.loss(*args)
 
-    def differs(self, answers: Answers, reference: Answers) -> Bool[Tensor, " texts"]:
-        """Which texts have another answer than the dense model's."""
-        return torch.from_numpy(~self.read(answers).same(self.read(reference)))
-
     def changed(self, answers: Answers, reference: Answers) -> float:
         """The share of texts with another answer."""
         return float(self.differs(answers, reference).double().mean())
@@ -86,8 +86,20 @@ class Answer(ABC):
         return None
 
 
+class RowAnswer(Answer):
+    """An answer that is read off a text's outputs alone, as ``sparing agree`` does."""
+
+    @abstractmethod
+    def read(self, answers: Answers, names: tuple[str, ...] = ()) -> Agreeing:
+        """A model's outputs as answers that can be compared; ``names`` are those of classes."""
+
+    def differs(self, answers: Answers, reference: Answers) -> Bool[Tensor, " texts"]:
+        """Which texts have another answer than the dense model's."""
+        return torch.from_numpy(~self.read(answers).same(self.read(reference)))
+
+
 @dataclass(frozen=True)
-class OneClass(Answer):
+class OneClass(RowAnswer):
     """The class of the largest logit; the distance is the KL divergence in nats."""
 
     exits = True
@@ -117,7 +129,7 @@ class OneClass(Answer):
 
 
 @dataclass(frozen=True)
-class SeveralLabels(Answer):
+class SeveralLabels(RowAnswer):
     """Labels from a probability of ``label_threshold`` on; two agree if all labels are the same.
 
     The distance is the sum over labels of the KL divergence of each, in nats.
@@ -150,7 +162,7 @@ class SeveralLabels(Answer):
 
 
 @dataclass(frozen=True)
-class Number(Answer):
+class Number(RowAnswer):
     """One number; two agree if they differ by at most ``most_difference``.
 
     The distance is the mean absolute difference.
@@ -185,7 +197,7 @@ class Number(Answer):
 
 
 @dataclass(frozen=True)
-class Vector(Answer):
+class Vector(RowAnswer):
     """An embedding: two agree from a cosine of ``least_cosine`` on; the distance is 1 less it."""
 
     least_cosine: float
@@ -214,7 +226,63 @@ class Vector(Answer):
         return (int(empty[0]), "has the length 0: it has no cosine") if len(empty) else None
 
 
+@dataclass(frozen=True)
+class Entities(Answer):
+    """The entities of a text, as rows of ``tasks.shared.tokens``; all must be the same.
+
+    The distance is the mean share of words with another label.
+    """
+
+    metric = "same_answer"
+    loss: ClassVar[type[ElasticLoss]] = EntityLoss
+
+    def differs(self, answers: Answers, reference: Answers) -> Bool[Tensor, " texts"]:
+        """Which texts have an entity that the dense model does not give, or lack one."""
+        return (answers != reference).any(1)
+
+    def distance(self, answers: Answers, reference: Answers) -> float:
+        """The mean over texts; one without words has no distance."""
+        words = (reference >= 0).sum(1).clamp(min=1)
+        return float(((answers != reference).sum(1) / words).double().mean())
+
+    def as_labels(self, answers: Answers) -> Tensor:
+        """The rows."""
+        return answers
+
+    def sampled(self, answers: Answers, generator: torch.Generator) -> Tensor:
+        """The rows: importance samples labels of tokens itself."""
+        return answers
+
+    def shares(self, answers: Answers, names: tuple[str, ...]) -> dict[str, float]:
+        """The share of texts with an entity of each type."""
+        begins = {kind: 2 * number + 1 for number, kind in enumerate(types_of(names))}
+        return {
+            kind: float((answers == code).any(1).double().mean()) for kind, code in begins.items()
+        }
+
+
+class Span(Entities):
+    """A segment of a passage by its first and last token; both must be the same.
+
+    The distance is 1 less the mean overlap: twice the tokens that both have, over those of either.
+    """
+
+    loss = SpanLoss
+
+    def distance(self, answers: Answers, reference: Answers) -> float:
+        """The mean over texts."""
+        both = torch.minimum(answers[:, 1], reference[:, 1]) + 1
+        shared = (both - torch.maximum(answers[:, 0], reference[:, 0])).clamp(min=0)
+        sizes = sum(rows[:, 1] - rows[:, 0] + 1 for rows in (answers, reference))
+        return float(1 - (2 * shared / sizes).double().mean())
+
+    def shares(self, answers: Answers, names: tuple[str, ...]) -> dict[str, float]:
+        """None: every text has an answer."""
+        return {}
+
+
 CLASS = OneClass()
+BY_TOKEN: Mapping[str, Answer] = {"entities": Entities(), "span": Span()}
 
 
 def cosines(answers: Answers, reference: Answers) -> Float[Tensor, " texts"]:
@@ -237,6 +305,8 @@ def answer_of(kind: str, settings: Settings) -> Answer:
     if kind == "vector":
         least = settings.least_cosine
         return Vector(LEAST_COSINE if least is None else least)
+    if kind in BY_TOKEN:
+        return BY_TOKEN[kind]
     if kind == "labels":
         return SeveralLabels(settings.threshold or THRESHOLD)
     if kind != "number":

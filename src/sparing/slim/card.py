@@ -41,7 +41,11 @@ Row = tuple[str, ...]
 # The hub's names of our metrics, where they differ.
 HUB_METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}
 PIPELINES = {"tokens": "text-classification", "image": "image-classification"}
-VECTORS = "feature-extraction"
+BY_ANSWER = {
+    "vector": "feature-extraction",
+    "entities": "token-classification",
+    "span": "question-answering",
+}
 
 
 def model_card(run: Run, steps: Steps, source: str) -> str:
@@ -106,7 +110,7 @@ def _head(table: RecordTable, task: Task, form: Candidate, source: str) -> str:
 
 def _pipeline(task: Task) -> str | None:
     """What the hub calls such a task."""
-    return VECTORS if task.answer == "vector" else PIPELINES.get(task.kind)
+    return BY_ANSWER.get(task.answer) or PIPELINES.get(task.kind)
 
 
 def _is_hub_id(source: str) -> bool:
@@ -201,6 +205,8 @@ def _answers(task: Task) -> str:
         return f"A vector has {task.classes:,} numbers."
     if task.answer == "number":
         return "The answer is one number."
+    if task.answer == "span":
+        return "The answer is a segment of the second text."
     return f"Labels: {_labels(task)}."
 
 

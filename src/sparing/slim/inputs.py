@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sparing.tasks import Examples, Task
+from sparing.train.answers import outputs_of
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -24,12 +25,13 @@ BATCH = 64
 
 @torch.inference_mode()
 def answers_to(task: Task, examples: Examples, model: Dense) -> Tensor:
-    """A model's answers to all examples (count, outputs), in their order, on the CPU."""
-    logits = torch.zeros(len(examples), task.classes)
+    """A model's answers to all examples (count, width), in their order, on the CPU."""
+    answers = torch.zeros(len(examples), task.width)
     for indices, inputs in inputs_of(task, examples, BATCH):
         given = {name: value.to(model.device) for name, value in inputs.items()}
-        logits[indices] = model(**given).logits.float().cpu()
-    return logits
+        outputs = outputs_of(model(**given)).float().cpu()
+        answers[indices] = task.read(outputs, examples, indices)
+    return answers
 
 
 def inputs_of(task: Task, examples: Examples, batch: int) -> list[tuple[list[int], dict[str, Any]]]:

@@ -14,6 +14,7 @@ import numpy as np
 from sparing.core.errors import UsageError
 from sparing.experiment.cells.probe import Shape, shape_of
 from sparing.experiment.inputs.fit import configuration, is_classifier, require_kind, require_reads
+from sparing.foreign.kinds import by_token
 from sparing.layers.plan import Plan
 from sparing.models import build_model, names
 from sparing.models.shared.labels import require_order
@@ -29,12 +30,13 @@ from sparing.transfer.adaptive import AdaptiveClassifier, adapt
 from sparing.transfer.dropout import without_dropout
 from sparing.transfer.embedding.adaptive import adapt_embedder, require_embedder
 from sparing.transfer.embedding.dense import SentenceEncoder, open_sentences, vector_importance
-from sparing.transfer.families import layer_sizes, require_classifier
+from sparing.transfer.families import layer_sizes, require_classifier, require_token_model
 from sparing.transfer.freezing import freeze
 from sparing.transfer.gradual import labelled_batches
 from sparing.transfer.importance import importance
 from sparing.transfer.opening import open_model
 from sparing.transfer.ordering import order_by_importance
+from sparing.transfer.tokens.adaptive import adapt_tokens, token_importance
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -109,7 +111,7 @@ class Models:
         """Whether the source is already a classifier for the task: then it is the dense model."""
         if self.source in names():
             return False
-        if self.embeds:
+        if self.embeds or self.given.by_token:
             return True
         same_classes = self.own_classes == self.given.classes
         if same_classes:
@@ -153,6 +155,8 @@ class Models:
             fine_tuned = self.fine_tuned
             if self.embeds:
                 model = require_embedder(open_sentences(self.source))
+            elif self.given.by_token:
+                model = require_token_model(open_model(self.source))
             else:
                 source = self.source
                 given = open_model(source) if fine_tuned else build_model(source, self.given)
@@ -165,7 +169,8 @@ class Models:
         if self.embeds:
             return open_sentences(self.source).float().eval()
         if self.fine_tuned:
-            given = require_classifier(open_model(self.source)).float()
+            require = require_token_model if self.given.by_token else require_classifier
+            given = require(open_model(self.source)).float()
             return self._with_attention_dropout(given).eval()
         return require_classifier(open_model(str(self._trained("dense")))).eval()
 
@@ -252,6 +257,8 @@ class Models:
         batches = labelled_batches(self.task, IMPORTANCE_EXAMPLES, self.seed)
         if isinstance(dense, SentenceEncoder):
             ranked = vector_importance(dense, batches, self.seed)
+        elif self.given.by_token:
+            ranked = token_importance(dense, batches, self.seed)
         else:
             ranked = importance(dense, batches)
         order_by_importance(model, ranked)
@@ -272,7 +279,7 @@ def adaptive_form(dense: Dense, exits: Sequence[int] | None = None) -> AdaptiveC
     """The adaptive form of a dense model, with heads after these layers."""
     if isinstance(dense, SentenceEncoder):
         return adapt_embedder(dense, exits)
-    return adapt(dense, exits)
+    return adapt_tokens(dense, exits) if by_token(type(dense).__name__) else adapt(dense, exits)
 
 
 def recipes(

@@ -131,9 +131,10 @@ class Options:
 
     def token_shares(self, task: Task) -> tuple[float, ...]:
         """The shares of tokens to try; several for long inputs."""
-        if task.answer == "vector":
+        if task.answer == "vector" or task.by_token:
             if any(share < 1 for share in self.tokens):
-                raise UsageError("tokens: an embedding model keeps all tokens, as it pools them")
+                why = "pools them" if task.answer == "vector" else "answers for each"
+                raise UsageError(f"tokens: this model keeps all tokens, as it {why}")
             return (1.0,)
         if self.tokens:
             return self.tokens

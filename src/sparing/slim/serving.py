@@ -69,7 +69,7 @@ def _card(steps: Steps, served: Candidate, promise: Promise) -> str:
     floats: FloatPrecision = "float32"
     if served.engine == "openvino":
         floats = float_precision(served.precision, None)  # type: ignore[arg-type]
-    named = steps.task.answer in ("class", "labels")
+    named = steps.task.answer in ("class", "labels", "entities")
     labels = dict(enumerate(steps.task.labels)) if named else {}
     prompt = inside.prompt if inside else ""
     inputs = list(steps.engines.example())

@@ -166,7 +166,8 @@ class Steps:
         calls: dict[str, Callable[[Any], Any]] = {**runs, **self._tokenizer(batches, examples)}
         threads = self.engines.thread_count
         times = time_inputs(calls, inputs, rounds=rounds, threads=threads, block=BLOCK)
-        return times, {name: _in_order(batches, times[name], examples) for name in runs}
+        task = self.task
+        return times, {name: _in_order(task, batches, times[name], examples) for name in runs}
 
     def _tokenizer(
         self, batches: Sequence[tuple[list[int], Any]], examples: Examples
@@ -187,19 +188,23 @@ def logits_one_by_one(steps: Steps, run: Any, examples: Examples) -> Tensor:
 
     INT8 scales that a whole batch shares would make an answer depend on its neighbours.
     """
-    logits = torch.zeros(len(examples), steps.task.classes)
-    for indices, inputs in inputs_of(steps.task, examples, 1):
-        logits[indices] = run(inputs).float()
+    task = steps.task
+    logits = torch.zeros(len(examples), task.width)
+    for indices, inputs in inputs_of(task, examples, 1):
+        logits[indices] = task.read(run(inputs).float(), examples, indices)
     return logits
 
 
 def _in_order(
-    batches: Sequence[tuple[list[int], Any]], taken: InputTimes[Any], examples: Examples
+    task: Task,
+    batches: Sequence[tuple[list[int], Any]],
+    taken: InputTimes[Any],
+    examples: Examples,
 ) -> Tensor:
     """The answers of the timed calls in the order of the examples."""
-    logits = torch.zeros(len(examples), taken.answers[0].shape[-1])
+    logits = torch.zeros(len(examples), task.width)
     for (indices, _), answer in zip(batches, taken.answers, strict=True):
-        logits[indices] = answer.float()
+        logits[indices] = task.read(answer.float(), examples, indices)
     return logits
 
 

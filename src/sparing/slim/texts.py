@@ -13,7 +13,7 @@ from torch import Tensor
 from sparing.core.errors import DataError, UsageError
 from sparing.experiment.run import read_tensors, save_tensors
 from sparing.measure.calibration import examples_needed
-from sparing.slim.answer import Answer, Number, OneClass, SeveralLabels, Vector
+from sparing.slim.answer import Answer, Entities, Number, OneClass, SeveralLabels, Vector
 from sparing.slim.inputs import answers_to
 from sparing.tasks import Examples, Task
 from sparing.tasks.shared.task import UNLABELLED
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FILE = "dense-answers.safetensors"
 # Metrics for which the dense model's answers take the place of labels.
-LABELLESS = tuple(kind.metric for kind in (OneClass, SeveralLabels, Number, Vector))
+LABELLESS = tuple(kind.metric for kind in (OneClass, SeveralLabels, Number, Entities, Vector))
 CALIBRATE = "calibrate"
 
 

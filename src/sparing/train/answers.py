@@ -61,15 +61,17 @@ def rows_of(logits: Float[Tensor, "batch ..."]) -> Float[Tensor, "rows classes"]
 def predictions_of(
     outputs: Float[Tensor, "count outputs"],
     labels: Shaped[Tensor, "count ..."],
-    *,
-    several: bool = False,
+    answer: str,
 ) -> tuple[list[Any], list[bool] | None]:
     """The class or value of each example, and for classes whether it is right.
 
-    The value of a vector is its cosine with the one that it should be. Of ``several`` labels it is
-    the numbers of those with a probability of at least 0.5.
+    ``answer`` is the task's. The value of a vector is its cosine with the one that it should be. Of
+    several labels it is the numbers of those with a probability of at least 0.5, of entities and
+    spans the row of ``Task.read``.
     """
-    if several:
+    if answer in ("entities", "span"):
+        return outputs.long().tolist(), (outputs == labels).all(-1).tolist()
+    if answer == "labels":
         return [row.nonzero().flatten().tolist() for row in outputs >= 0], None
     if labels.ndim == 2:
         return torch.cosine_similarity(outputs, labels, dim=-1).tolist(), None

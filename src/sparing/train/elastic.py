@@ -120,13 +120,12 @@ class ElasticLoss:
         with torch.no_grad():
             goal = self.teacher(**inputs, output_hidden_states=follow)
         outputs = next(iter(trace.answers.values())).shape[-1]
-        if goal.logits.shape[-1] != outputs:
+        answers = self.goal(goal, inputs).float()
+        if answers.shape[-1] != outputs:
             raise UsageError(
-                f"the teacher has {goal.logits.shape[-1]} classes, the model with {outputs}"
+                f"the teacher has {answers.shape[-1]} classes, the model with {outputs}"
             )
-        losses = [
-            self.of_answer(z.float(), goal.logits.float(), batch) for z in trace.answers.values()
-        ]
+        losses = [self.of_answer(z.float(), answers, batch) for z in trace.answers.values()]
         loss = torch.stack(losses).mean()
         if trace.open:
             share = torch.stack([gates.float().mean() for gates in trace.open]).mean()
@@ -139,6 +138,11 @@ class ElasticLoss:
             distance = packed_distance(trace.states[: last + 1], goal.hidden_states, keep)
             loss = loss + self.weights.hidden_states * distance
         return loss
+
+    def goal(self, output: Any, inputs: dict[str, Tensor]) -> Tensor:
+        """The teacher's answers, of the form that the model's have."""
+        logits: Tensor = output.logits
+        return logits
 
     def of_answer(self, logits: Tensor, goal: Tensor, batch: dict[str, Tensor]) -> Tensor:
         """The loss of one exit's answers, without hidden states."""
@@ -192,6 +196,52 @@ class NumberLoss(ElasticLoss):
     def describe(self) -> dict[str, Any]:
         """The random plans, and the scale."""
         return {**super().describe(), "scale": self.scale}
+
+
+class EntityLoss(ElasticLoss):
+    """The same for a label of each token: the mean over tokens of the divergence of each.
+
+    Labels do not count; pads have no loss. Every token is a row of its own here.
+    """
+
+    def goal(self, output: Any, inputs: dict[str, Tensor]) -> Tensor:
+        """The teacher's logits of all real tokens."""
+        logits: Tensor = output.logits
+        return logits[inputs["attention_mask"].bool()]
+
+    def of_answer(self, logits: Tensor, goal: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        """How far the probabilities of one depth are from the teacher's."""
+        weights = self.weights
+        return weights.outputs * output_divergence(logits, goal, weights.temperature)
+
+
+class SpanLoss(ElasticLoss):
+    """The same for a first and a last token: b T^2 times the divergence of each end, over two.
+
+    The probabilities of an end are over all tokens of a text. Labels do not count.
+    """
+
+    def goal(self, output: Any, inputs: dict[str, Tensor]) -> Tensor:
+        """The teacher's logits of both ends for all real tokens."""
+        ends = torch.stack((output.start_logits, output.end_logits), -1)
+        return ends[inputs["attention_mask"].bool()]
+
+    def of_answer(self, logits: Tensor, goal: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        """How far the probabilities of one depth are from the teacher's."""
+        keep = batch["attention_mask"].bool()
+        lowest = torch.finfo(logits.dtype).min
+
+        def by_text(rows: Tensor) -> Tensor:
+            padded = rows.new_full((*keep.shape, 2), lowest)
+            padded[keep] = rows
+            return padded.transpose(1, 2).flatten(0, 1)
+
+        heat = self.weights.temperature
+        ours, theirs = by_text(logits / heat), by_text(goal / heat)
+        far = functional.kl_div(
+            ours.log_softmax(-1), theirs.log_softmax(-1), reduction="batchmean", log_target=True
+        )
+        return self.weights.outputs * heat**2 * far
 
 
 def labels_divergence(

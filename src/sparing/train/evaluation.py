@@ -23,10 +23,11 @@ class Evaluation:
     """The scores of a model on a split; lists are in the order of the examples.
 
     ``scores`` are the task's metrics by name, ``metric`` the one it is evaluated by. ``loss`` is
-    the mean cross-entropy, or squared error where the answer is a number. ``predictions`` are class
-    numbers, values, or the texts of answers. ``right`` says for each example whether its class is
-    right, for a text whether it matches exactly; it is None for numbers. ``per_example`` holds each
-    example's value of the metrics that are means of such values and not accuracies.
+    the mean cross-entropy, or squared error where the answer is a number; 0 where it is another
+    model's entities or spans. ``predictions`` are class numbers, values, or the texts of answers.
+    ``right`` says for each example whether its class is right, for a text whether it matches
+    exactly; it is None for numbers. ``per_example`` holds each example's value of the metrics that
+    are means of such values and not accuracies.
     """
 
     metric: str
@@ -88,10 +89,10 @@ def evaluate(
     with evaluating(model):
         if examples.passages is not None:
             return _of_spans(task, examples.passages, batches(), losses)
-        outputs = torch.zeros(len(examples), task.classes)
+        outputs = torch.zeros(len(examples), task.width)
         for indices, answers in batches():
-            outputs[indices] = answers
-    predictions, right = predictions_of(outputs, examples.labels, several=task.answer == "labels")
+            outputs[indices] = task.read(answers, examples, indices)
+    predictions, right = predictions_of(outputs, examples.labels, task.answer)
     return Evaluation(
         metric=task.metric,
         scores=scores(task.metrics, outputs, examples.labels),
@@ -178,8 +179,11 @@ def _outputs_and_losses(
     """Each example's outputs and its loss; ``UsageError`` where they do not fit the task."""
     labels = batch.pop("labels")
     logits = outputs_of(model(**batch)).float()
-    expected = (task.classes,) if task.answer != "span" else (batch["input_ids"].shape[1], 2)
+    by_token = task.answer in ("entities", "span")
+    expected = (batch["input_ids"].shape[1],) * by_token + (task.classes,)
     if logits.shape[1:] != expected:
         actual, needed = (" x ".join(map(str, shape)) for shape in (logits.shape[1:], expected))
         raise UsageError(f"the model gives {actual} outputs, but task {task.name} has {needed}")
+    if task.by_token:  # their labels are another model's answers, which have no loss
+        return logits, torch.zeros(len(logits))
     return logits, label_loss(logits, labels, reduction="none", several=task.answer == "labels")

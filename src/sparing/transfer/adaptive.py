@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,7 @@ from sparing.layers.packing import Packed, pack
 from sparing.layers.passes import Spent
 from sparing.layers.plan import LayerSizes, Plan, full_plan
 from sparing.train.checkpoints import WEIGHTS, load_weights, save_weights
-from sparing.transfer.adaptive_config import AdaptiveConfig
+from sparing.transfer.adaptive_config import AdaptiveConfig, other_class
 from sparing.transfer.conversion import fill, require_classifier
 from sparing.transfer.families import family_of, head_form, layer_form, layer_sizes
 from sparing.transfer.patching import ENTRY as PATCHES
@@ -353,7 +352,7 @@ def load_adaptive(folder: Path, config: AdaptiveConfig | None = None) -> Adaptiv
     shapes = weight_shapes(folder)
     require_sizes(config.to_dict(), shapes, folder)
     _require_layers(noted, shapes, folder)
-    kind = _class_of(noted)
+    kind: type[AdaptiveClassifier] = other_class(noted.get("adaptive")) or AdaptiveClassifier
     require_room(lambda: kind(copy.deepcopy(config)), shapes, folder)
     try:
         model = kind(config)
@@ -364,15 +363,6 @@ def load_adaptive(folder: Path, config: AdaptiveConfig | None = None) -> Adaptiv
     load_weights(model, folder)
     model.eval()
     return model
-
-
-def _class_of(entry: Mapping[str, Any]) -> type[AdaptiveClassifier]:
-    """The class that an entry describes; that of vectors imports this module."""
-    if "vector" not in (entry.get("adaptive") or ()):
-        return AdaptiveClassifier
-    home: Any = importlib.import_module("sparing.transfer.embedding.adaptive")
-    kind: type[AdaptiveClassifier] = home.AdaptiveEmbedder
-    return kind
 
 
 def _require_layers(entry: Mapping[str, Any], shapes: Shapes, folder: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from transformers.configuration_utils import PreTrainedConfig
 
-from sparing.core.errors import Unsupported
+from sparing.core.errors import CheckpointError, Unsupported
 
 MODEL_TYPE = "sparing-adaptive"
 # Older transformers has a plain class here, so an instance is needed for its values.
@@ -47,8 +47,9 @@ class AdaptiveConfig(PreTrainedConfig):  # type: ignore[misc]  # transformers is
         self.base_model_type = base_model_type
         if not base_model_type:
             return
-        # the module registers the model class, which is needed next
-        importlib.import_module("sparing.transfer.adaptive")
+        # these modules register the model classes, which are needed next
+        for home in ("adaptive", "tokens.adaptive"):
+            importlib.import_module(f"sparing.transfer.{home}")
         base = _family_config(base_model_type)(**values)
         for name, value in vars(base).items():
             if name not in _COMMON and not name.startswith("_"):
@@ -72,6 +73,19 @@ class AdaptiveConfig(PreTrainedConfig):  # type: ignore[misc]  # transformers is
             values["tokenizer_class"] = tokenizer.__name__
         name = getattr(base, "_name_or_path", "")
         return cls(**values, base_model_type=base.model_type, name_or_path=name)
+
+
+def other_class(entry: Any) -> Any:
+    """The class of a model whose entry states another answer than a class; None where it is one."""
+    stated = entry if isinstance(entry, dict) else {}
+    if "vector" in stated:
+        return importlib.import_module("sparing.transfer.embedding.adaptive").AdaptiveEmbedder
+    if "tokens" not in stated:
+        return None
+    classes = importlib.import_module("sparing.transfer.tokens.adaptive").CLASSES
+    if stated["tokens"] not in classes:
+        raise CheckpointError(f"tokens answer with {' or '.join(classes)}")
+    return classes[stated["tokens"]]
 
 
 def register() -> None:

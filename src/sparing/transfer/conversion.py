@@ -11,9 +11,13 @@ from transformers import PreTrainedModel
 
 from sparing.layers.elastic import ElasticLayer
 from sparing.layers.encoder import AdaptiveEncoder, ExitHead
+from sparing.layers.tokens import TokenHead
 from sparing.transfer.blocks import Block, find_blocks
 from sparing.transfer.families import Family, NormedEmbeddings, family_of
 from sparing.transfer.families import require_classifier as require_classifier
+
+# Where all families have the layer behind each token.
+TOKEN_HEADS = {"entities": "classifier", "span": "qa_outputs"}
 
 
 @torch.no_grad()
@@ -28,6 +32,8 @@ def fill(embeddings: nn.Module, encoder: AdaptiveEncoder, dense: PreTrainedModel
     for head in encoder.heads.values():
         if isinstance(head, ExitHead):  # a vector's begins as the identity
             _fill_head(head, dense, family)
+        elif isinstance(head, TokenHead):
+            _copy(head.classifier, dense.get_submodule(TOKEN_HEADS[head.form.answer]))
 
 
 def _fill_embeddings(ours: nn.Module, base: nn.Module, family: Family) -> None:

@@ -14,10 +14,11 @@ from transformers import PreTrainedModel
 from transformers.activations import ACT2FN
 
 from sparing.core.errors import Unsupported, UsageError
-from sparing.foreign.kinds import answer_kind
+from sparing.foreign.kinds import answer_kind, by_token
 from sparing.layers.elastic import LayerForm
-from sparing.layers.encoder import HeadForm
+from sparing.layers.encoder import Form, HeadForm
 from sparing.layers.plan import LayerSizes
+from sparing.layers.tokens import TokenForm
 from sparing.layers.vectors import VectorForm
 from sparing.models.shared.shape import image_config
 from sparing.transfer.patching import CHILD as PATCHES
@@ -195,6 +196,21 @@ def require_classifier(model: nn.Module) -> PreTrainedModel:
     return dense
 
 
+def require_token_model(model: nn.Module) -> PreTrainedModel:
+    """The model, if it is a dense one of such a family that answers for each token of a text.
+
+    Raises ``UsageError`` or ``Unsupported`` with the reason otherwise.
+    """
+    dense = _require_family(model)
+    answer = by_token(type(dense).__name__)
+    if answer is None:
+        raise Unsupported(f"{type(dense).__name__} gives no answer for each token")
+    if answer == "span" and dense.config.num_labels != 2:
+        raise Unsupported(f"the model gives {dense.config.num_labels} ends of an answer, not 2")
+    _require_own_parts(dense)
+    return dense
+
+
 def require_encoder(model: nn.Module) -> PreTrainedModel:
     """The model, if it is a dense text encoder without a head of such a family.
 
@@ -279,17 +295,19 @@ def layer_sizes(config: Any) -> list[LayerSizes]:
     return [size] * sizes.num_hidden_layers
 
 
-def head_form(config: Any, family: Family) -> HeadForm | VectorForm:
+def head_form(config: Any, family: Family) -> Form:
     """The form of the model's head, from a configuration."""
-    sizes = family.encoder_config(config)
-    vector = getattr(config, NAME)["adaptive"].get("vector")
-    if vector is not None:
-        return VectorForm.from_dict(vector, sizes.hidden_size)
+    sizes, entry = family.encoder_config(config), getattr(config, NAME)["adaptive"]
+    if "vector" in entry:
+        return VectorForm.from_dict(entry["vector"], sizes.hidden_size)
     dropout = getattr(config, "classifier_dropout", None)
     if family.norm_first:
         dropout = 0.0
     elif dropout is None:
         dropout = config.hidden_dropout_prob
+    if "tokens" in entry:
+        dropout = 0.0 if entry["tokens"] == "span" else dropout
+        return TokenForm(sizes.hidden_size, config.num_labels, entry["tokens"], dropout)
     return HeadForm(
         width=sizes.hidden_size,
         classes=config.num_labels,

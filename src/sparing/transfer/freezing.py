@@ -15,9 +15,10 @@ from sparing.core.errors import Unsupported
 from sparing.layers.capacity import Capacity, drop_padded
 from sparing.layers.confidence import ConfidenceHead
 from sparing.layers.elastic import ElasticLayer
-from sparing.layers.encoder import ExitHead
+from sparing.layers.encoder import Head
 from sparing.layers.packing import Padded
 from sparing.layers.plan import LayerSizes, Plan, full_plan
+from sparing.layers.tokens import TokenHead
 from sparing.layers.vectors import VectorHead
 from sparing.transfer.adaptive import ENTRY_VERSION, AdaptiveClassifier, FrontierPoint
 from sparing.transfer.registry import NAME
@@ -44,7 +45,7 @@ def freeze(model: AdaptiveClassifier, plan: Plan | None = None) -> AdaptiveClass
     exits = list(plan.computed_exits)
     config = copy.deepcopy(model.config)
     entry = {"sizes": [size.to_list() for size in sizes], "exits": exits, "plan": plan.to_dict()}
-    entry |= {name: held for name, held in model.encoder.described().items() if name == "vector"}
+    entry |= model.encoder.head(plan.layers).form.entry
     if plan.confidence == "learned":
         entry["confidences"] = exits[:-1]
     places = [int(n) for n in model.encoder.gates if model.encoder.gate(plan, int(n)) is not None]
@@ -92,7 +93,7 @@ def _narrow(ours: ElasticLayer, theirs: ElasticLayer) -> None:
 
 
 Rows = Float[Tensor, "batch left_tokens hidden_width"]
-Logits = Float[Tensor, "batch classes"]
+Logits = Float[Tensor, "batch classes"] | Float[Tensor, "batch tokens classes"]
 Answered = tuple[Rows, Logits] | tuple[Rows, Logits, Float[Tensor, " batch"]]
 
 
@@ -107,7 +108,7 @@ class _Stack(nn.Module):
     def __init__(
         self,
         layers: list[ElasticLayer],
-        head: ExitHead | VectorHead,
+        head: Head,
         capacity: Capacity | None = None,
         drop_after: int = 0,
         dropped: bool = False,
@@ -186,6 +187,47 @@ class VectorSegment(TextSegment):
         return vector, hidden
 
 
+class EntitySegment(TextSegment):
+    """A whole text model that gives each token the logits of its labels."""
+
+    outputs = KINDS["entities"].outputs
+
+    def forward(  # type: ignore[override]
+        self,
+        input_ids: Int[Tensor, "batch tokens"],
+        attention_mask: Int[Tensor, "batch tokens"],
+        token_type_ids: Int[Tensor, "batch tokens"] | None = None,
+    ) -> Float[Tensor, "batch tokens labels"]:
+        """The logits of each token."""
+        logits: Tensor = super().forward(input_ids, attention_mask, token_type_ids)[1]
+        return logits
+
+
+class SpanSegment(TextSegment):
+    """A whole text model that gives each token the logits of being first and last."""
+
+    outputs = KINDS["span"].outputs
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch tokens"],
+        attention_mask: Int[Tensor, "batch tokens"],
+        token_type_ids: Int[Tensor, "batch tokens"] | None = None,
+    ) -> tuple[Float[Tensor, "batch tokens"], Float[Tensor, "batch tokens"]]:
+        """The logits of both ends."""
+        logits = super().forward(input_ids, attention_mask, token_type_ids)[1]
+        return logits[..., 0], logits[..., 1]
+
+
+def _text_segment(head: Head) -> type[TextSegment]:
+    """The kind of a text model's first segment."""
+    if isinstance(head, VectorHead):
+        return VectorSegment
+    if isinstance(head, TokenHead):
+        return SpanSegment if head.form.answer == "span" else EntitySegment
+    return TextSegment
+
+
 class ImageSegment(_Stack):
     """The first segment of an image model: from pixels on."""
 
@@ -244,8 +286,7 @@ def segments(model: AdaptiveClassifier) -> list[nn.Module]:
         if parts:
             parts.append(LaterSegment(*stack))
         elif frozen.main_input_name == "input_ids":
-            kind = VectorSegment if isinstance(stack[1], VectorHead) else TextSegment
-            parts.append(kind(frozen.embeddings, *stack))
+            parts.append(_text_segment(stack[1])(frozen.embeddings, *stack))
         else:
             parts.append(ImageSegment(frozen.embeddings, *stack))
     return [segment.eval() for segment in parts]

@@ -153,7 +153,7 @@ def labelled_batches(task: Task, count: int, seed: int = 0) -> list[dict[str, Te
     batches = []
     for indices in batches_by_length(chosen, BATCH_SIZE, MOST_TOKENS):
         batch = task.collate([chosen[index] for index in indices])
-        if task.answer == "span":
+        if task.answer == "span" and not task.by_token:
             batch["start_positions"], batch["end_positions"] = batch.pop("labels").unbind(1)
         batches.append(batch)
     return batches

@@ -96,7 +96,7 @@ class Text:
     tokens: int
     name: str = "probe"
     kind: Literal["image", "tokens"] = "tokens"
-    answer: Literal["class", "labels", "number", "span", "vector"] = "class"
+    answer: Literal["class", "labels", "number", "entities", "span", "vector"] = "class"
     labels: tuple[str, ...] = ("a", "b")
     token_types: int = 1
     vocabulary: int = 16

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sparing.core.errors import Unsupported, UsageError
 from sparing.core.paths import expanded
 from sparing.core.reading import parse_json, read_plain
-from sparing.foreign.kinds import answer_kind
+from sparing.foreign.kinds import answer_kind, by_token
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -65,20 +65,24 @@ def reads(source: str) -> str:
 def refuse_others(source: str, *, texts: bool = False) -> None:
     """Raise ``Unsupported`` for a model folder that slim cannot make faster.
 
-    From its configuration alone, before data is read: another kind of head, several labels, a
-    number, or a family without an adaptive form. An embedding model needs ``texts``: no task gives
-    it labels.
+    From its configuration alone, before data is read: another kind of head, or a family without an
+    adaptive form. Models of other answers than a class need ``texts``: no task gives them labels.
     """
     from sparing.models import names
 
     config, named = configuration(source), architecture(source)
     if not config or source in names():
         return
+    answer = by_token(named)
+    if answer is not None:
+        if not texts:
+            gives = "a label for each token" if answer == "entities" else "segments of passages"
+            raise Unsupported(f"{source} gives {gives}: give --texts FILE, which needs no labels")
+        _require_family(source, config)
+        return
     other = next((words for end, words in OTHER_HEADS.items() if named.endswith(end)), "")
     if other and not named.endswith(("ForMaskedLM", "ForPreTraining")):  # a start for a classifier
         raise Unsupported(f"{source} is {other} ({named}); slim takes a classifier")
-    if named.endswith(QUESTIONS):
-        raise Unsupported(f"{source} answers questions ({named}); slim takes a classifier")
     embeds = any((expanded(source) / name).is_file() for name in SENTENCE_FILES)
     if embeds and not is_classifier(source):
         if not texts:

@@ -24,7 +24,7 @@ class TaskShape(Protocol):
         """The model's input: images, tokens or values."""
 
     @property
-    def answer(self) -> Literal["class", "labels", "number", "span", "vector"]:
+    def answer(self) -> Literal["class", "labels", "number", "entities", "span", "vector"]:
         """The model's output: scores of classes, one number, or first and last tokens."""
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 from sparing.core.errors import DataError
 from sparing.core.record import Label, Record
 from sparing.experiment.run import read_tensors, save_tensors
+from sparing.export.engine import Chain
 from sparing.measure.calibration import upper_bound
 from sparing.measure.inputs import fastest, speed_up, time_inputs
 from sparing.slim.engines import BothForms
@@ -51,9 +52,7 @@ def answer_forms(steps: Steps) -> list[Record]:
         after = _answered(key, stored) if steps.answer.exits else None
         chain = both.chain(key, cascade=key.cascades and steps.answer.exits and after is None)
         for part, examples in zip(PARTS, steps.parts, strict=True):
-            answers = torch.cat(
-                [chain.every_exit(inputs) for _, inputs in _one_by_one(steps, examples)]
-            )
+            answers = torch.cat(list(_one_by_one(steps, chain, examples)))
             if not answers.isfinite().all():
                 raise DataError(f"{key} gives answers that are not finite numbers")
             if after is not None:
@@ -152,9 +151,12 @@ def stored_name(key: Candidate, part: str) -> str:
     return "|".join((part, key.model, key.engine, key.precision, key.settings))
 
 
-def _one_by_one(steps: Steps, examples: Examples) -> list[tuple[list[int], dict[str, Tensor]]]:
-    """The examples in their order, one at a time."""
-    return sorted(inputs_of(steps.task, examples, 1), key=lambda pair: pair[0])
+def _one_by_one(steps: Steps, chain: Chain, examples: Examples) -> Iterator[Tensor]:
+    """The answers (1, exits, width) to each example in their order, one at a time."""
+    task = steps.task
+    for row, inputs in sorted(inputs_of(task, examples, 1), key=lambda pair: pair[0]):
+        made = chain.every_exit(inputs)
+        yield torch.stack([task.read(at, examples, row) for at in made.unbind(1)], 1)
 
 
 def _speeds(steps: Steps, both: BothForms, listed: Sequence[Candidate]) -> dict[Candidate, float]:

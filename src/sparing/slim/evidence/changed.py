@@ -14,8 +14,9 @@ from sparing.core.reading import parse_json
 from sparing.core.record import is_finite
 from sparing.core.writing import write_atomically
 from sparing.experiment.owned import CHANGED
-from sparing.slim.answer import CLASS, Answer, Number, Vector, cosines
+from sparing.slim.answer import CLASS, Answer, Number, RowAnswer, Vector, cosines
 from sparing.slim.inputs import texts_of
+from sparing.tasks.shared.tokens import segments_in
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,9 +60,24 @@ class Shifted:
     served: float
 
 
-One = Changed | Moved | Shifted
+@dataclass(frozen=True)
+class Reread:
+    """One test input with other entities, or another segment as its answer: its row, its texts.
+
+    Both answers are words of the text; entities have their type behind them. ``parts`` is how many
+    entities only one of the two gives, or 2 of a segment.
+    """
+
+    index: int
+    texts: tuple[str, ...]
+    dense: str
+    served: str
+    parts: int
+
+
+One = Changed | Moved | Shifted | Reread
 # A field that lines of this kind alone have.
-KINDS = {"cosine": Moved, "dense_confidence": Changed}
+KINDS = {"cosine": Moved, "dense_confidence": Changed, "parts": Reread}
 
 
 def changed_of(
@@ -70,7 +86,7 @@ def changed_of(
     """The inputs of a split whose answer differs between two tables.
 
     The one that the served form is most confident of comes first; of vectors the least cosine, of
-    numbers the largest difference.
+    numbers the largest difference, of entities the most that only one gives.
     """
     rows = answer.differs(served, dense).nonzero().flatten().tolist()
     texts = {row: texts_of(task, examples, row) for row in rows}
@@ -81,6 +97,9 @@ def changed_of(
     if isinstance(answer, Number):
         shifted = [Shifted(row, texts[row], float(dense[row]), float(served[row])) for row in rows]
         return sorted(shifted, key=lambda one: -abs(one.served - one.dense))
+    if not isinstance(answer, RowAnswer):
+        reread = [_reread(task, examples, row, texts[row], served, dense) for row in rows]
+        return sorted(reread, key=lambda one: -one.parts)
     before, now = (answer.read(logits, task.labels) for logits in (dense, served))
     changed = [
         Changed(
@@ -90,6 +109,32 @@ def changed_of(
         for row in rows
     ]
     return sorted(changed, key=lambda one: -one.served_confidence)
+
+
+def _reread(
+    task: Task, examples: Examples, row: int, texts: tuple[str, ...], served: Tensor, dense: Tensor
+) -> Reread:
+    before, now = (segments_of(task, examples, row, answers[row]) for answers in (dense, served))
+    words = [
+        ", ".join(words + (f" [{kind}]" if kind else "") for words, _, kind in some) or "(none)"
+        for some in (before, now)
+    ]
+    return Reread(row, texts, words[0], words[1], len({*before} ^ {*now}))
+
+
+def segments_of(
+    task: Task, examples: Examples, row: int, answer: Tensor
+) -> list[tuple[str, int, str]]:
+    """The segments of a text in an answer: their words, first token and type, empty of a span."""
+    assert examples.words is not None
+    if task.answer == "span":
+        first, last = (int(place) for place in answer[:2])
+        listed = [(first, last + 1, "")]
+    else:
+        listed = segments_in(answer, examples.words[row], task.labels)
+    ids = examples.inputs[row]
+    decode = task.tokenizer.decode
+    return [(str(decode(ids[start:end].tolist())), start, kind) for start, end, kind in listed]
 
 
 def _sure(one: Answers, other: Answers, row: int) -> float:
@@ -128,7 +173,7 @@ def _read(line: Mapping[str, Any]) -> One:
     kind: Any = next((kind for field, kind in KINDS.items() if field in line), Shifted)
     one: One = kind(**{**line, "texts": tuple(line["texts"])})
     values = vars(one)
-    words = ("dense", "served") if isinstance(one, Changed) else ()
+    words = ("dense", "served") if isinstance(one, Changed | Reread) else ()
     named = [*one.texts, *(values[name] for name in words)]
     numbers = [values[name] for name in values if name not in ("index", "texts", *words)]
     right = isinstance(line["texts"], list) and all(isinstance(text, str) for text in named)

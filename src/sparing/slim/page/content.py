@@ -12,7 +12,7 @@ from sparing.report.run import Run, clean
 from sparing.report.sections import Section, Snippet, Text
 from sparing.report.table import Column, table
 from sparing.slim.evidence.candidates import DENSE, OURS
-from sparing.slim.evidence.changed import Moved, One, Shifted, read_changed
+from sparing.slim.evidence.changed import Moved, One, Reread, Shifted, read_changed
 from sparing.slim.page import lookups, prose
 from sparing.slim.page.wording import per_cent, times
 from sparing.slim.promise import promise_of
@@ -66,18 +66,12 @@ def changed_block(run: Run) -> Block:
     columns = [
         Column[Any]("Test input", lambda one: f"{one.index + 1:,}"),
         *([Column[Any]("Text", _text)] if any(one.texts for one in shown) else []),
-        *_columns(listed[0]),
+        *COLUMNS.get(type(listed[0]), CHANGED),
     ]
     key = "changed-some" if len(listed) > SHOWN else "changed-all"
     key = KEYS.get(type(listed[0]), key)
     explain = prose(key, count=wording.count_of(len(listed), "test input"), shown=len(shown))
     return table("changed", title, explain, shown, columns)
-
-
-def _columns(one: One) -> list[Column[Any]]:
-    if isinstance(one, Moved):
-        return MOVED
-    return SHIFTED if isinstance(one, Shifted) else CHANGED
 
 
 def _text(one: One) -> str:
@@ -97,7 +91,12 @@ SHIFTED = [
     Column[Any]("Dense", lambda one: wording.number(one.dense, 4)),
     Column[Any]("Served", lambda one: wording.number(one.served, 4)),
 ]
-KEYS: dict[type, str] = {Moved: "moved", Shifted: "shifted"}
+REREAD = [
+    Column[Any]("Dense", lambda one: wording.shortened(clean(one.dense), LONGEST)),
+    Column[Any]("Served", lambda one: wording.shortened(clean(one.served), LONGEST)),
+]
+COLUMNS: dict[type, list[Column[Any]]] = {Moved: MOVED, Shifted: SHIFTED, Reread: REREAD}
+KEYS: dict[type, str] = {Moved: "moved", Shifted: "shifted", Reread: "reread"}
 
 
 def parts_block(run: Run) -> Block:

@@ -11,11 +11,11 @@ from sparing.report.estimates import NONE, interval_text, points_text
 from sparing.report.facts import metric_name
 from sparing.report.figures.chart import Interval
 from sparing.report.run import Run
-from sparing.slim.answer import Number, OneClass, Vector
+from sparing.slim.answer import Entities, Number, OneClass, Vector
 from sparing.slim.texts import LABELLESS
 
 NOT_DECIDED = "not decided: the machine was busy"
-_SHARES = ("accuracy", "top5", "f1", OneClass.metric)
+_SHARES = ("accuracy", "top5", "f1", OneClass.metric, Entities.metric)
 
 
 def score_text(run: Run, value: float) -> str:
@@ -45,8 +45,8 @@ def labelless(run: Run) -> bool:
 
 
 def divergence_unit(run: Run) -> str:
-    """The unit of a divergence: nats of classes and labels; vectors and numbers have none."""
-    plain = (Number.metric, Vector.metric)
+    """The unit of a divergence: nats of classes and labels; other answers have none."""
+    plain = (Number.metric, Vector.metric, Entities.metric)
     return "" if str(run.config["task"].get("metric")) in plain else " nats"
 
 

@@ -134,21 +134,24 @@ def _outcomes(
     """The outcomes of a plan with one form for all examples."""
     encoder = model.encoder
     exits = tuple(layer for layer in encoder.exits if layer <= plan.layers)
-    count, classes = len(examples), encoder.head(plan.layers).form.classes
-    logits = torch.zeros(len(exits), count, classes)
+    count = len(examples)
+    logits = torch.zeros(len(exits), count, task.width)
     flops = torch.zeros(plan.layers, count, dtype=torch.float64)
     learned = torch.full((len(exits), count), torch.nan)
     by_head = replace(plan, confidence="learned")
-    head = encoder.head(plan.layers).flops
+    # that of a token head grows with the text: it counts in the last layer's
+    head = 0 if task.by_token else encoder.head(plan.layers).flops
     with evaluating(model):
         for indices in batches_by_length(examples, batch_size):
             batch = task.collate([examples[index] for index in indices])
             batch.pop("labels")
             given = {name: value.to(model.device) for name, value in batch.items()}
-            trace = encoder.trace(*model.embed(**given), plan)
+            rows, layout = model.embed(**given)
+            trace = encoder.trace(rows, layout, plan)
             for index, number in enumerate(exits):
                 answer = trace.answers[number]
-                logits[index, indices] = answer.float().cpu()
+                made = layout.to_padded(answer) if task.by_token else answer
+                logits[index, indices] = task.read(made.float().cpu(), examples, indices)
                 if str(number) in encoder.confidences:
                     sure = encoder.confidence(number, trace.pooled[number], answer, by_head)
                     learned[index, indices] = sure.cpu()

@@ -54,6 +54,8 @@ def _by_example(name: str, answers: Tensor, labels: Tensor) -> Tensor | None:
     """Each example's value of a metric that is a mean of such values; None for others."""
     if name in ("accuracy", "agreement"):
         return (answers.argmax(-1) == labels).double()
+    if name == "same_answer":
+        return (answers == labels).all(-1).double()
     return cosines(answers, labels) if name == "cosine" else None
 
 

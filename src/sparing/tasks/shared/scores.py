@@ -134,6 +134,15 @@ def _median_probabilities(labels: Float[Tensor, "count outputs"]) -> float:
     return float(1 - (labels.double() - middle).abs().mean())
 
 
+def _same_rows(outputs: Outputs, labels: Labels) -> float:
+    return float((outputs == labels).all(-1).double().mean())
+
+
+def _commonest_row(labels: Labels) -> float:
+    counts = labels.unique(dim=0, return_counts=True)[1]  # type: ignore[no-untyped-call]
+    return float(counts.max()) / len(labels)
+
+
 METRICS: Mapping[str, Metric] = {
     "accuracy": Metric(_accuracy, _most_frequent),
     # with another model's answers as labels
@@ -143,6 +152,8 @@ METRICS: Mapping[str, Metric] = {
     "cosine": Metric(_cosine, _mean_direction),
     # of several labels, with another model's probabilities as labels
     "probability_closeness": Metric(_probabilities, _median_probabilities),
+    # of entities and spans, with another model's as labels
+    "same_answer": Metric(_same_rows, _commonest_row),
     # of numbers, with another model's as labels
     "correlation": Metric(_correlation("pearsonr"), _nothing),
     "f1": Metric(_f1, _always_one),

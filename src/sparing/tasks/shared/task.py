@@ -18,6 +18,7 @@ from sparing.core.errors import DataError, UsageError, nearest, quoted
 from sparing.tasks._pictures import Pictures
 from sparing.tasks.shared.scores import metric
 from sparing.tasks.shared.spans import TEXT_METRICS, Passages
+from sparing.tasks.shared.tokens import row_of
 from sparing.tasks.shared.words import Words
 
 # The label of a row without one: PyTorch's cross-entropy ignores it.
@@ -36,7 +37,8 @@ class Examples(Dataset[dict[str, Tensor]]):
     separate a pair's first text (0) from its second (1), where the tokenizer makes them. Where the
     answer is a span of a text, ``labels`` are its first and last token, and ``passages`` hold the
     questions. ``boxes`` locate the object in an image: centre, width and height, in shares of the
-    image's sides.
+    image's sides. ``words`` are the numbers of the tokens' words, where models answer for each
+    token: see ``tasks.shared.tokens``.
     """
 
     input_name: Literal["pixel_values", "input_ids", "values"]
@@ -45,6 +47,7 @@ class Examples(Dataset[dict[str, Tensor]]):
     token_types: Sequence[Tensor] | None = None
     passages: Passages | None = None
     boxes: Float[Tensor, "count 4"] | None = None
+    words: Sequence[Tensor] | None = None
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.labels):
@@ -102,18 +105,20 @@ class Examples(Dataset[dict[str, Tensor]]):
         token_types = None if types is None else [types[index] for index in indices]
         passages = None if self.passages is None else self.passages.subset(indices)
         boxes = None if self.boxes is None else self.boxes[chosen]
-        return Examples(self.input_name, inputs, self.labels[chosen], token_types, passages, boxes)
+        words = None if self.words is None else [self.words[index] for index in indices]
+        labels = self.labels[chosen]
+        return Examples(self.input_name, inputs, labels, token_types, passages, boxes, words)
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
     """A task: data, splits, metrics, chance level, licence, and the sizes a model needs.
 
-    ``answer`` is the model's output: a class, several labels, a number, a span of a text, or a
-    vector. Several labels have a probability each. A number is one output, trained by squared
-    error, and ``labels`` holds its name alone. A span is given by its first and last token, the two
-    ``labels``. A vector has a label for each of its numbers; its examples have another model's
-    vector, or ``UNLABELLED``.
+    ``answer`` is the model's output: a class, several labels, a number, a label for each token that
+    makes entities, a span of a text, or a vector. Several labels have a probability each. A number
+    is one output, trained by squared error, and ``labels`` holds its name alone. A span is given by
+    its first and last token, the two ``labels``. A vector has a label for each of its numbers; its
+    examples have another model's vector, or ``UNLABELLED``.
 
     The task is evaluated by ``metric``; ``metrics`` are all of them. ``more_tests`` are further
     splits by name. Where ``unlabelled``, a split may have no label at all (only ``UNLABELLED``); it
@@ -149,7 +154,7 @@ class Task:
     tokenizer: Any = field(default=None, repr=False)
     words: Words | None = field(default=None, repr=False)
     metrics: tuple[str, ...] = ()
-    answer: Literal["class", "labels", "number", "span", "vector"] = "class"
+    answer: Literal["class", "labels", "number", "entities", "span", "vector"] = "class"
     more_tests: Mapping[str, Examples] = field(default_factory=dict)
     subset: bool = False
     notes: tuple[str, ...] = ()
@@ -186,6 +191,30 @@ class Task:
     def classes(self) -> int:
         """How many outputs there are: 1 of a number, 2 of a span, else one for each label."""
         return len(self.labels)
+
+    @property
+    def by_token(self) -> bool:
+        """Whether models answer for each token, and ``read`` makes one answer of it."""
+        return self.answer in ("entities", "span") and self.train.words is not None
+
+    @property
+    def width(self) -> int:
+        """How many numbers an answer has that ``read`` makes."""
+        return self.tokens if self.by_token else self.classes
+
+    def read(
+        self, outputs: Float[Tensor, "batch ..."], examples: Examples, indices: Sequence[int]
+    ) -> Float[Tensor, "batch width"]:
+        """The answers to examples with these indices: a model's outputs, or rows made of them."""
+        if not self.by_token:
+            return outputs
+        assert self.answer in ("entities", "span")
+        assert examples.words is not None
+        rows = [
+            row_of(self.answer, logits, examples.words[index], self.labels, self.width)
+            for logits, index in zip(outputs.float().cpu(), indices, strict=True)
+        ]
+        return torch.stack(rows)
 
     @cached_property
     def digest(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from sparing.tasks._facts import Facts
 from sparing.tasks._splits import pooled_when_rare, stratified
 from sparing.tasks.shared.table import Row
 from sparing.tasks.shared.task import Examples, Task
+from sparing.tasks.shared.tokens import words_of
 from sparing.tasks.shared.words import CLASS, FIRST_BYTE, PAD, Words, shortened, spaced, words_from
 
 BYTES = "bytes"
@@ -31,7 +32,15 @@ VOCABULARIES = (
     "source.spm",
 )
 VALIDATION = 2000
-Encoded = tuple[list[list[int]] | list[Tensor], list[list[int]] | None, int]
+
+
+class Encoded(NamedTuple):
+    """Token numbers, token types where there are any, how many rows were cut, words of tokens."""
+
+    ids: list[list[int]] | list[Tensor]
+    types: list[list[int]] | None
+    cut: int
+    words: list[Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +78,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Encoder:
-    """``encode`` returns token numbers, token types or None, and how many rows were cut."""
+    """From rows to token numbers; ``size`` is how many tokens there are."""
 
     encode: Callable[[Sequence[Row]], Encoded]
     size: int
@@ -181,7 +190,7 @@ def _words(train: Sequence[Row], reading: Reading) -> Encoder:
             parts = shortened(first, second, reading.max_tokens)
             cut += len(parts[0]) + len(parts[1]) < len(first) + len(second)
             ids.append([*parts[0], *parts[1]])
-        return ids, None, cut
+        return Encoded(ids, None, cut)
 
     return Encoder(encode, words.size, PAD, words=words)
 
@@ -198,7 +207,7 @@ def _bytes(reading: Reading) -> Encoder:
             parts = shortened(first, second, reading.max_tokens)
             cut += len(parts[0]) + len(parts[1]) < len(first) + len(second)
             ids.append(torch.cat([_byte_tokens(text) for text in parts[: len(row.texts)]]))
-        return ids, None, cut
+        return Encoded(ids, None, cut)
 
     return Encoder(encode, 256 + FIRST_BYTE, PAD, words=Words({}))
 
@@ -260,23 +269,35 @@ def pad_of(tokenizer: Any) -> int:
     return next(number for number in known if number is not None)
 
 
-def pretrained_encoder(tokenizer: Any, max_tokens: int) -> Encoder:
-    """The encoder of a fast tokenizer; texts are cut to ``max_tokens``."""
+def pretrained_encoder(
+    tokenizer: Any, max_tokens: int, *, truncation: str = "longest_first", words: bool = False
+) -> Encoder:
+    """The encoder of a fast tokenizer; texts are cut to ``max_tokens``.
+
+    With ``words`` it gives the words of tokens too. It raises ``DataError`` where ``truncation``
+    cuts the second text alone and nothing is left of it.
+    """
 
     def encode(rows: Sequence[Row]) -> Encoded:
         if not rows:
-            return [], None, 0
+            return Encoded([], None, 0)
         texts = [list(column) for column in zip(*(row.texts for row in rows), strict=True)]
-        encoded = tokenizer(*texts, truncation=True, max_length=max_tokens)
+        try:
+            encoded = tokenizer(*texts, truncation=truncation, max_length=max_tokens)
+        except Exception as error:  # the tokenizer's own is no more special
+            if "Truncation error" not in str(error):
+                raise
+            raise DataError(f"a first text alone has {max_tokens} tokens: shorten it") from error
         cut = sum(bool(one.overflowing) for one in encoded.encodings)
         types = encoded.get("token_type_ids") if len(texts) > 1 else None
-        return encoded["input_ids"], types, cut
+        numbers = [words_of(one) for one in encoded.encodings] if words else None
+        return Encoded(encoded["input_ids"], types, cut, numbers)
 
     return Encoder(encode, len(tokenizer), pad_of(tokenizer), tokenizer)
 
 
 def _examples(rows: Sequence[Row], encoder: Encoder, answer: str) -> tuple[Examples, int]:
-    ids, types, cut = encoder.encode(rows)
+    ids, types, cut, words = encoder.encode(rows)
     kind = torch.float32 if answer == "number" else torch.long
     labels = torch.tensor([row.label for row in rows], dtype=kind)
     carried: list[Tensor] | None = None
@@ -287,4 +308,4 @@ def _examples(rows: Sequence[Row], encoder: Encoder, answer: str) -> tuple[Examp
         raise DataError(
             "a text has no tokens: the tokenizer adds none and drops all its characters"
         )
-    return Examples("input_ids", inputs, labels, carried), cut
+    return Examples("input_ids", inputs, labels, carried, words=words), cut

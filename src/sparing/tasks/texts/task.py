@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sparing.core.errors import DataError, UsageError, listed, quoted
 from sparing.core.paths import expanded
-from sparing.foreign.kinds import answer_kind
+from sparing.foreign.kinds import answer_kind, by_token, stated_class
 from sparing.foreign.pretrained import open_config
 from sparing.foreign.sentences import Sentences, sentences_in
 from sparing.tasks._columns import WHOLE, in_order
@@ -34,7 +34,12 @@ BY_KIND: Mapping[str, Mapping[str, Any]] = {
     "class": CLASS,
     "labels": {"metric": "probability_closeness", "answer": "labels"},
     "number": {"metric": "correlation", "answer": "number"},
+    "entities": {"metric": "same_answer", "answer": "entities"},
+    "span": {"metric": "same_answer", "answer": "span"},
 }
+ENDS = ("start", "end")
+# A question is never cut: only its passage is.
+TRUNCATION = {"span": "only_second"}
 UNLIMITED = 10**9  # tokenizers without a limit state a huge one
 DEFAULT_TOKENS = 512
 # Families with positions that begin after the pad's.
@@ -49,7 +54,7 @@ def task_of_texts(
     ``model`` is a folder or hub name, or a model and its tokenizer. The part to choose by is the
     split ``validation``; ``calibrate`` is one of ``more_tests``. Labels are names or numbers of the
     model's classes; others are numbered in sorted order if its classes have no names. Labels are
-    not used for vectors, several labels and numbers. Texts are cut to ``max_tokens`` (unless given,
+    not used for other answers than one class. Texts are cut to ``max_tokens`` (unless given,
     the model's limit). Notes count those, and tokens that are unknown. Raises ``UsageError`` for a
     model without tokens, a tokenizer that is missing or has more, and labels that are not its
     classes, and ``DataError`` for pairs, which have no vector.
@@ -60,7 +65,9 @@ def task_of_texts(
     limit = min(filter(None, limits))
     outputs = class_names(config) if inside is None else _numbers_in(inside, config)
     facts, rows, notes = _rows_of(texts, config, inside, outputs)
-    encoder = pretrained_encoder(tokenizer, limit)
+    truncation = TRUNCATION.get(facts.get("answer", ""), "longest_first")
+    words = by_token(stated_class(config)) is not None
+    encoder = pretrained_encoder(tokenizer, limit, truncation=truncation, words=words)
     splits, cut = encoded_splits(rows, encoder, "class", limit)
     parts = splits["train"], splits["validation"], splits["test"]
     ids = [row for part in splits.values() for row in part.inputs]
@@ -86,6 +93,8 @@ def task_of_texts(
 def class_names(config: Any) -> tuple[str, ...]:
     """The names of a classifier's classes, in order; raises ``UsageError`` without a class."""
     named = getattr(config, "id2label", None) or {}
+    if by_token(stated_class(config)) == "span":
+        return ENDS
     if not named:
         raise UsageError("the model has no classes: its configuration has no id2label")
     return tuple(str(named[number]) for number in sorted(named, key=int))
@@ -170,8 +179,19 @@ def _rows_of(
     """The task's facts for the kind of answer, the rows of each split, and notes on labels."""
     if inside is not None:
         return VECTOR, *_to_embed(texts, inside.prompt)
-    facts = BY_KIND[answer_kind(config)]
+    facts = BY_KIND[by_token(stated_class(config)) or answer_kind(config)]
+    if facts.get("answer") == "span":
+        _require_passages(texts)
     return facts, *(_labelled(texts, outputs) if facts is CLASS else _unlabelled(texts))
+
+
+def _require_passages(texts: Parts) -> None:
+    """Raise ``DataError`` unless every row is a question and its passage."""
+    for _, held in texts:
+        if not held.are_pairs:
+            raise DataError(
+                f"{held.source}: the model answers a question from a passage: give two texts a row"
+            )
 
 
 def _unlabelled(texts: Parts) -> tuple[dict[str, list[Row]], list[str]]:

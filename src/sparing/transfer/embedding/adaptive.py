@@ -75,7 +75,7 @@ def adapt_embedder(model: SentenceEncoder, depths: Sequence[int] | None = None) 
         "sizes": [size.to_list() for size in sizes],
         "exits": places,
         "plan": full_plan(sizes).to_dict(),
-        "vector": form.to_dict(),
+        **form.entry,
     }
     setattr(config, NAME, {"version": ENTRY_VERSION, "adaptive": entry})
     with torch.random.fork_rng(devices=[]):  # initial values are overwritten

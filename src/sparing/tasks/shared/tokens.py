@@ -1,0 +1,139 @@
+"""Models that answer for each token, and their answer to a text as one row of numbers.
+
+Rows of one length can be stored, compared and counted like the classes of other models. Two rows
+are the same exactly where the answers are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+Answer = Literal["entities", "span"]
+OUTSIDE = "O"
+BEGIN, INSIDE = ("B", "S", "U"), ("I", "E", "L", "M")
+LONGEST = 30
+# Numbers of words: marks of the tokenizer, tokens of no word in each text, a pair's second text.
+MARK, LOOSE, SECOND = -1, (-2, -3), 1 << 20
+NOTHING = -1.0
+
+
+def parsed(label: str) -> tuple[bool, str]:
+    """Whether a label such as B-PER begins an entity, and its type."""
+    if len(label) > 2 and label[1] in "-_" and label[0] in BEGIN + INSIDE:
+        return label[0] in BEGIN, label[2:]
+    return False, label
+
+
+def types_of(labels: Sequence[str]) -> list[str]:
+    """The types of entities that labels name, in their order."""
+    return list(dict.fromkeys(kind for _, kind in map(parsed, labels) if kind != OUTSIDE))
+
+
+def words_of(encoding: Any) -> Int[Tensor, " tokens"]:
+    """The number of each token's word, from a row's encoding by a fast tokenizer.
+
+    Those of a pair's second text begin at ``SECOND``. Tokens that the tokenizer adds have ``MARK``,
+    those of no word the number in ``LOOSE`` of their text.
+    """
+    numbers = []
+    for part, word in zip(encoding.sequence_ids, encoding.word_ids, strict=True):
+        if part is None:
+            numbers.append(MARK)
+        else:
+            numbers.append(LOOSE[part] if word is None else SECOND * part + word)
+    return torch.tensor(numbers)
+
+
+def entity_codes(
+    logits: Float[Tensor, "tokens labels"], words: Int[Tensor, " tokens"], labels: Sequence[str]
+) -> Float[Tensor, " tokens"]:
+    """The entities of one text as a number for each token.
+
+    The first token of a word has 0 outside of entities, 2 t + 1 where an entity of type t begins
+    and 2 t + 2 where it goes on; other tokens have ``NOTHING``. A word has the label of its first
+    token. Entities begin and end as in ``sparing.answers.entities``.
+    """
+    kinds = types_of(labels)
+    known = [parsed(label) for label in labels]
+    type_of = torch.tensor([kinds.index(kind) if kind != OUTSIDE else -1 for _, kind in known])
+    begins_of = torch.tensor([begins for begins, _ in known])
+    first = _first_tokens(words)
+    marks = (words == MARK).cumsum(0)[first]
+    chosen = logits[first].argmax(-1)
+    kind, begins = type_of[chosen], begins_of[chosen]
+    fresh = torch.ones_like(begins)
+    part = words[first] // SECOND
+    same_side = (marks[1:] == marks[:-1]) & (part[1:] == part[:-1])
+    fresh[1:] = (kind[1:] != kind[:-1]) | ~same_side
+    codes = torch.where(kind < 0, 0, 2 * kind + torch.where(begins | fresh, 1, 2))
+    row = torch.full((len(words),), NOTHING)
+    row[first] = codes.to(row.dtype)
+    return row
+
+
+def _first_tokens(words: Int[Tensor, " tokens"]) -> Int[Tensor, " words"]:
+    """The positions of the first token of each word."""
+    seen: set[int] = set()
+    places = []
+    for place, word in enumerate(words.tolist()):
+        if word >= 0 and word not in seen:
+            seen.add(word)
+            places.append(place)
+    return torch.tensor(places, dtype=torch.long)
+
+
+def span_codes(
+    logits: Float[Tensor, "tokens 2"], words: Int[Tensor, " tokens"]
+) -> Float[Tensor, "2"]:
+    """The first and last token of the best answer in a passage, a pair's second text.
+
+    It is the pair with the largest sum of logits, in order and at most ``LONGEST`` tokens long.
+    Source: Devlin et al., 2019, arXiv 1810.04805, section 4.2.
+    """
+    inside = ((words >= SECOND) | (words == LOOSE[1])).nonzero().flatten()
+    starts, ends = logits[inside, 0], logits[inside, 1]
+    places = torch.arange(len(inside))
+    lengths = places[None, :] - places[:, None]
+    sums = (starts[:, None] + ends[None, :]).masked_fill(
+        (lengths < 0) | (lengths >= LONGEST), float("-inf")
+    )
+    first, last = divmod(int(sums.argmax()), len(inside))
+    return inside[[first, last]].to(torch.float32)
+
+
+def row_of(
+    answer: Answer,
+    logits: Float[Tensor, "padded_tokens outputs"],
+    words: Int[Tensor, " tokens"],
+    labels: Sequence[str],
+    width: int,
+) -> Float[Tensor, " width"]:
+    """The answer to one text as a row of ``width`` numbers; pads have no part in it."""
+    logits = logits[: len(words)]
+    codes = span_codes(logits, words) if answer == "span" else entity_codes(logits, words, labels)
+    row = torch.full((width,), NOTHING)
+    row[: len(codes)] = codes
+    return row
+
+
+def segments_in(
+    row: Float[Tensor, " tokens"], words: Int[Tensor, " tokens"], labels: Sequence[str]
+) -> list[tuple[int, int, str]]:
+    """The entities of a row of ``entity_codes``: first token, the one after the last, and type."""
+    kinds, numbers = types_of(labels), words.tolist()
+    listed: list[tuple[int, int, str]] = []
+    for place in (row >= 0).nonzero().flatten().tolist():
+        code = int(row[place])
+        if code == 0:
+            continue
+        end = place + 1
+        while end < len(numbers) and numbers[end] == numbers[place]:
+            end += 1
+        begin = place if code % 2 else listed.pop()[0]
+        listed.append((begin, end, kinds[(code - 1) // 2]))
+    return listed
