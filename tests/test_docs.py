@@ -51,7 +51,8 @@ LONGEST, USUAL = 40, 25
 COMPARISON = "tutorials/first-comparison.md"  # trains; its commands are run too
 WHOLE = "tutorials/faster-encoder.md"
 # Their code opens what their commands make.
-WITH_COMMANDS = (WHOLE, "tutorials/faster-embeddings.md", "tutorials/faster-guard.md")
+WALKS = ("embeddings", "guard", "reranker", "entities", "images")
+WITH_COMMANDS = (WHOLE, *(f"tutorials/faster-{walk}.md" for walk in WALKS))
 # Their Python needs the classifier of the tutorial, each page that of the pages before it too.
 CONTINUED = ("how-to/slim.md", "how-to/agree.md")
 BLOCK = re.compile(r"^```(?:python|sh)\n.*?^```", re.M | re.S)

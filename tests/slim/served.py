@@ -16,7 +16,14 @@ from sparing.slim.serving import write_serving
 
 
 def written(steps, form, folder):
-    """The folder of a form; the program on its card, and its answer to "a text"."""
+    """The card of a form's folder, and the numbers that its program prints for "a text"."""
+    card, printed = printed_by(steps, form, folder)
+    numbers = re.sub(r"\s+", ",", printed.replace("[ ", "["))
+    return card, np.array(ast.literal_eval(numbers))
+
+
+def printed_by(steps, form, folder):
+    """The card of a form's folder, and what its program prints without PyTorch."""
     folder.mkdir()
     write_serving(steps, form, promised(form), folder)
     card = (folder / "README.md").read_text()
@@ -30,8 +37,7 @@ def written(steps, form, folder):
         timeout=120,
     )
     assert run.returncode == 0, run.stderr[-2000:]
-    numbers = re.sub(r"\s+", ",", run.stdout.strip().replace("[ ", "["))
-    return card, np.array(ast.literal_eval(numbers))
+    return card, run.stdout.strip()
 
 
 def expected(steps, form):

@@ -48,10 +48,10 @@ def run(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a classifier or embedding model faster; bound the changes.
+    """Make an encoder faster; bound how many answers change.
 
     Heads, neurons and layers of a BERT or ViT are removed, and easy inputs may exit early.
-    A folder of sentence-transformers needs texts alone: its vectors are kept.
+    Entities, answers in passages, numbers and vectors need texts alone.
     """
     task = _task_of(model, task, texts)
     named = {"model": model, "task": task, "texts": texts, "hold_out": hold_out, "seed": seed}

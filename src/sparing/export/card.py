@@ -32,8 +32,19 @@ for name in chain["segments"]:
     {opening}
     hidden = outputs.get("next_hidden")
     inputs = inputs if hidden is None else dict(inputs, hidden=hidden)
-    answer = outputs.get("sentence_embedding", outputs.get("logits"))[0]{leaving}
-print(answer)"""
+    answer = {answer}{leaving}
+{printing}"""
+ANSWER = 'outputs.get("sentence_embedding", outputs.get("logits"))[0]'
+ENDS = 'numpy.stack((outputs["start_logits"][0], outputs["end_logits"][0]), -1)'
+# How the answer of models that answer for each token is read.
+PRINTING = {
+    "entities": """labels = json.load(open("config.json"))["id2label"]
+print([(token, labels[str(number)]) for token, number in zip(text.tokens, answer.argmax(-1))])""",
+    "span": """inside = [number for number, part in enumerate(text.sequence_ids) if part == 1]
+pairs = [(first, last) for first in inside for last in inside if first <= last < first + 30]
+first, last = max(pairs, key=lambda pair: answer[pair[0], 0] + answer[pair[1], 1])
+print({passage}[text.offsets[first][0] : text.offsets[last][1]])""",
+}
 EXITING = """
     powers = numpy.exp(answer - answer.max())
     if powers.max() / powers.sum() > chain["threshold"]:
@@ -118,12 +129,13 @@ def chain_program(
     texts: Sequence[str],
     *,
     exits: bool,
+    kind: str = "class",
 ) -> str:
     """The lines that open a folder's chain with its engine alone and answer one input.
 
     ``inputs`` are the names of the model's, and ``texts`` a text or a pair as an example; none for
     inputs that no tokenizer makes. With ``exits`` segments run in turn until the largest class
-    probability is above the threshold.
+    probability is above the threshold. ``kind`` is what the model answers with.
     """
     example = ", ".join(map(json.dumps, texts))
     reading = (TOKENS if texts else ARRAYS).format(names=list(inputs), example=example)
@@ -131,7 +143,14 @@ def chain_program(
     if engine == "openvino":
         reading += f'\nsettings = {{"INFERENCE_PRECISION_HINT": "{HINTS[floats]}"}}'
     leaving = EXITING if exits else ""
-    code = CHAIN.format(reading=reading, opening=OPENING[engine], leaving=leaving)
+    printing = PRINTING.get(kind, "print(answer)")
+    if kind == "span":
+        printing = printing.format(passage=json.dumps(texts[1]))
+    answer = ENDS if kind == "span" else ANSWER
+    opening = OPENING[engine]
+    code = CHAIN.format(
+        reading=reading, opening=opening, answer=answer, leaving=leaving, printing=printing
+    )
     return f"```python\n{code}\n```"
 
 

@@ -81,7 +81,9 @@ def _card(steps: Steps, served: Candidate, promise: Promise) -> str:
         *([f"Every text begins with the prompt {prompt!r}."] if prompt else []),
         prose("without-torch"),
         chain_program(
-            served.engine, floats, inputs, _example(steps, prompt), exits=served.threshold < 1
+            *(served.engine, floats, inputs, _example(steps, prompt)),
+            exits=served.threshold < 1,
+            kind=steps.task.answer,
         ),
     ]
     return "\n\n".join(lines) + "\n"

@@ -179,8 +179,9 @@ def _outputs_and_losses(
     """Each example's outputs and its loss; ``UsageError`` where they do not fit the task."""
     labels = batch.pop("labels")
     logits = outputs_of(model(**batch)).float()
-    by_token = task.answer in ("entities", "span")
-    expected = (batch["input_ids"].shape[1],) * by_token + (task.classes,)
+    expected: tuple[int, ...] = (task.classes,)
+    if task.answer in ("entities", "span"):
+        expected = (batch["input_ids"].shape[1], task.classes)
     if logits.shape[1:] != expected:
         actual, needed = (" x ".join(map(str, shape)) for shape in (logits.shape[1:], expected))
         raise UsageError(f"the model gives {actual} outputs, but task {task.name} has {needed}")
