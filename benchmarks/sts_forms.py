@@ -2,14 +2,14 @@
 
     python benchmarks/sts_forms.py RUN --output FILE
 
-RUN is a run of ``sparing slim`` on an embedding model. Beside its dense and its slim model stand
-the dense model's first three layers, distilled on the same texts for as many epochs, and a table of
-token vectors that model2vec makes of the dense model (extra ``model2vec[distill]``, where it is
-installed). Encoders run in every engine and precision that is here, all in turns on the run's test
-texts, one at a time, without the tokenizer. Of each model and precision the fastest engine counts;
-its speed is over the fastest dense form of that precision, with 95 % intervals over texts. The
-table of vectors is timed with its tokenizer. Quality is that of ``sts.py``, and cosines are to the
-dense vectors of the test texts.
+RUN is a run of ``sparing slim`` on an embedding model. Its dense and its slim model are compared
+with two others. One is the dense model's first three layers, distilled on the same texts for as
+many epochs. The other is a table of token vectors that model2vec makes of the dense model, where
+``model2vec[distill]`` is installed. Encoders run in every engine and precision that is here, all in
+turns on the run's test texts, one at a time, without the tokenizer. Of each model and precision the
+fastest engine counts; its speed is over the fastest dense form of that precision, with 95 %
+intervals over texts. The table of vectors is timed with its tokenizer. Quality is that of
+``sts.py``, and cosines are to the dense vectors of the test texts.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _by_text(steps: Steps, run: Embed) -> Callable[[Sequence[str]], Array]:
     return embed
 
 
-def judged(
+def evaluated_forms(
     steps: Steps, measured: Sequence[Measured], sets: Sequence[Pairs]
 ) -> list[dict[str, Any]]:
     """A row for each form."""
@@ -173,7 +173,7 @@ def judged(
             {**facts, **speeds, "engine": one.engine, "precision": one.precision}
             | {"model": one.model, "ms": mean, "cosine": near}
         )
-        print(f"{named} is judged", flush=True)
+        print(f"{named} is evaluated", flush=True)
     return rows
 
 
@@ -224,7 +224,7 @@ def _interval(values: Sequence[float] | None, digits: int) -> str:
 
 
 def main() -> None:
-    """Time and judge all forms, print the table and write the rows with the machine."""
+    """Time and evaluate all forms, print the table and write the rows with the machine."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=Path)
     parser.add_argument("--output", type=Path)
@@ -235,7 +235,7 @@ def main() -> None:
     sets = read_pairs(root)
     try:
         steps = steps_in(given.run)
-        rows = judged(steps, timed(steps, forms_of(steps), static_table(steps)), sets)
+        rows = evaluated_forms(steps, timed(steps, forms_of(steps), static_table(steps)), sets)
     except SparingError as error:
         raise SystemExit(str(error)) from error
     print(forms_table(rows))

@@ -41,7 +41,7 @@ def run(tmp_path_factory):
     return result.folder
 
 
-def test_forms_are_timed_and_judged_beside_dense(forms, run, data, sts, tmp_path, monkeypatch):
+def test_forms_are_timed_and_evaluated_beside_dense(forms, run, data, sts, tmp_path, monkeypatch):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sparing.export.forms.missing_packages", only("onnxruntime"))
         patch.setattr(sts, "DRAWS", 10)

@@ -76,7 +76,7 @@ class AdaptiveConfig(PreTrainedConfig):  # type: ignore[misc]  # transformers is
 
 
 def other_class(entry: Any) -> Any:
-    """The class of a model whose entry states another answer than a class; None where it is one."""
+    """The class of a model by its entry, where it states other answers than classes; else None."""
     stated = entry if isinstance(entry, dict) else {}
     if "vector" in stated:
         return importlib.import_module("sparing.transfer.embedding.adaptive").AdaptiveEmbedder

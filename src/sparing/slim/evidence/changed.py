@@ -128,7 +128,7 @@ def segments_of(
     """The segments of a text in an answer: their words, first token and type, empty of a span."""
     assert examples.words is not None
     if task.answer == "span":
-        first, last = (int(place) for place in answer[:2])
+        first, last = (int(end) for end in answer[:2])
         listed = [(first, last + 1, "")]
     else:
         listed = segments_in(answer, examples.words[row], task.labels)

@@ -54,9 +54,9 @@ def entity_codes(
 ) -> Float[Tensor, " tokens"]:
     """The entities of one text as a number for each token.
 
-    The first token of a word has 0 outside of entities, 2 t + 1 where an entity of type t begins
-    and 2 t + 2 where it goes on; other tokens have ``NOTHING``. A word has the label of its first
-    token. Entities begin and end as in ``sparing.answers.entities``.
+    The first token of a word has 0 outside of entities. It has 2 t + 1 where an entity of type t
+    begins, and 2 t + 2 where it goes on. Other tokens have ``NOTHING``. A word has the label of its
+    first token. Entities begin and end as in ``sparing.answers.entities``.
     """
     kinds = types_of(labels)
     known = [parsed(label) for label in labels]
@@ -79,12 +79,12 @@ def entity_codes(
 def _first_tokens(words: Int[Tensor, " tokens"]) -> Int[Tensor, " words"]:
     """The positions of the first token of each word."""
     seen: set[int] = set()
-    places = []
-    for place, word in enumerate(words.tolist()):
+    positions = []
+    for position, word in enumerate(words.tolist()):
         if word >= 0 and word not in seen:
             seen.add(word)
-            places.append(place)
-    return torch.tensor(places, dtype=torch.long)
+            positions.append(position)
+    return torch.tensor(positions, dtype=torch.long)
 
 
 def span_codes(
@@ -97,8 +97,8 @@ def span_codes(
     """
     inside = ((words >= SECOND) | (words == LOOSE[1])).nonzero().flatten()
     starts, ends = logits[inside, 0], logits[inside, 1]
-    places = torch.arange(len(inside))
-    lengths = places[None, :] - places[:, None]
+    positions = torch.arange(len(inside))
+    lengths = positions[None, :] - positions[:, None]
     sums = (starts[:, None] + ends[None, :]).masked_fill(
         (lengths < 0) | (lengths >= LONGEST), float("-inf")
     )
@@ -127,13 +127,13 @@ def segments_in(
     """The entities of a row of ``entity_codes``: first token, the one after the last, and type."""
     kinds, numbers = types_of(labels), words.tolist()
     listed: list[tuple[int, int, str]] = []
-    for place in (row >= 0).nonzero().flatten().tolist():
-        code = int(row[place])
+    for position in (row >= 0).nonzero().flatten().tolist():
+        code = int(row[position])
         if code == 0:
             continue
-        end = place + 1
-        while end < len(numbers) and numbers[end] == numbers[place]:
+        end = position + 1
+        while end < len(numbers) and numbers[end] == numbers[position]:
             end += 1
-        begin = place if code % 2 else listed.pop()[0]
+        begin = position if code % 2 else listed.pop()[0]
         listed.append((begin, end, kinds[(code - 1) // 2]))
     return listed

@@ -11,13 +11,14 @@ from torch import Tensor
 
 from sparing.core.errors import DataError, UsageError, listed, quoted
 from sparing.core.paths import expanded
-from sparing.foreign.kinds import answer_kind, by_token, stated_class
+from sparing.foreign.kinds import ByToken, answer_kind, by_token, stated_class
 from sparing.foreign.pretrained import open_config
 from sparing.foreign.sentences import Sentences, sentences_in
 from sparing.tasks._columns import WHOLE, in_order
 from sparing.tasks.shared.table import Row
 from sparing.tasks.shared.task import UNLABELLED, Task
 from sparing.tasks.shared.text import (
+    Encoder,
     encoded_splits,
     fast_tokenizer,
     pretrained_encoder,
@@ -65,9 +66,7 @@ def task_of_texts(
     limit = min(filter(None, limits))
     outputs = class_names(config) if inside is None else _numbers_in(inside, config)
     facts, rows, notes = _rows_of(texts, config, inside, outputs)
-    truncation = TRUNCATION.get(facts.get("answer", ""), "longest_first")
-    words = by_token(stated_class(config)) is not None
-    encoder = pretrained_encoder(tokenizer, limit, truncation=truncation, words=words)
+    encoder = _encoder(tokenizer, limit, by_token(stated_class(config)))
     splits, cut = encoded_splits(rows, encoder, "class", limit)
     parts = splits["train"], splits["validation"], splits["test"]
     ids = [row for part in splits.values() for row in part.inputs]
@@ -88,6 +87,12 @@ def task_of_texts(
         unlabelled=True,
         notes=(*texts.notes, *notes, *cut, *unknown_note(ids, tokenizer)),
     )
+
+
+def _encoder(tokenizer: Any, limit: int, answer: ByToken | None) -> Encoder:
+    """The encoder of a model's texts; with words where it answers for each token."""
+    truncation = TRUNCATION.get(answer or "", "longest_first")
+    return pretrained_encoder(tokenizer, limit, truncation=truncation, words=answer is not None)
 
 
 def class_names(config: Any) -> tuple[str, ...]:

@@ -122,12 +122,12 @@ class AdaptiveForQuestionAnswering(_TokenModel):
         loss = None
         if start_positions is not None and end_positions is not None:
             pairs = ((start, start_positions), (end, end_positions))
-            # an answer that was cut off lies behind the last token: it has no loss
+            # an answer that was cut off has no loss
             losses = [
                 functional.cross_entropy(
-                    made, place.reshape(-1).clamp(0, made.shape[1]), ignore_index=made.shape[1]
+                    made, position.reshape(-1).clamp(0, made.shape[1]), ignore_index=made.shape[1]
                 )
-                for made, place in pairs
+                for made, position in pairs
             ]
             loss = torch.stack(losses).mean()
         output = QuestionAnsweringModelOutput(loss=loss, start_logits=start, end_logits=end)
