@@ -171,10 +171,6 @@ def test_the_card_and_the_outcome_name_no_folder_of_this_machine(done):
     assert outcome.to_dict()["model"] == str(done.folder / "model")
 
 
-def test_a_finished_run_keeps_no_engines(done):
-    assert not (done.folder / "engines").exists()
-
-
 def test_a_finished_run_is_read_back_by_the_same_call(images_run, monkeypatch):
     monkeypatch.setattr(slim_models, "train", never)
     monkeypatch.setattr("sparing.export.forms.missing_packages", lambda *_: ["openvino"])
