@@ -140,25 +140,25 @@ def slim(
     """Make a BERT- or ViT-family model faster: cut, distil, certify, measure, save.
 
     ``model`` is a fine-tuned checkpoint's folder, a pretrained one, ``bert`` or ``vit``, or a
-    classifier, which does not change. A folder of sentence-transformers needs ``texts``: its
-    vectors are kept. ``task`` is a name, a path or a data set, by default that of its training.
-    ``texts`` are your own instead, labelled or not: a file, a data set, a list of texts or pairs.
-    ``speed`` is the target over the best dense form, ``floor`` the share of its score to keep.
-    ``agree`` is the share of its answers to certify; at 0 it is a frontier, and 95 % is served.
-    ``settings`` are fields of ``sparing.slim.study.Options``. ``output_dir`` gets model, page and
-    records; the same call resumes. Raises ``UsageError`` for inputs that do not fit.
+    model, which does not change. Other answers than one class, such as entities or vectors, need
+    ``texts``. ``task`` is a name, a path or a data set, by default that of its training. ``texts``
+    are your own instead, labelled or not: a file, a data set, a list of texts or pairs. ``speed``
+    is the target over the best dense form, ``floor`` the share of its score to keep. ``agree`` is
+    the share of its answers to certify; at 0 it is a frontier, and 95 % is served. ``settings`` are
+    fields of ``sparing.slim.study.Options``. ``output_dir`` gets the result; the same call resumes.
+    Raises ``UsageError`` for inputs that do not fit.
 
         outcome = sparing.slim("my-fine-tuned-bert", texts="my-texts.txt")
     """
+    from sparing.experiment.inputs.fit import require_encoder
     from sparing.slim import STUDY, study
 
     if not isinstance(model, str | Path):
-        _require_classifier(model, texts=texts is not None)
+        require_encoder(model, texts=texts is not None)
     task, named = _task_or_texts(task, texts, model)
     folder = _path(output_dir) or Path("runs") / f"slim-{_name_of(named) or 'texts'}"
-    given = _texts_of(texts, folder)
+    given = _texts_of(texts, folder) | {"speed": float(speed), "floor": floor, "agree": agree}
     read = _read(given.get("texts", task), model, tokenizer, folder, settings) | given
-    read |= {"speed": float(speed), "floor": floor, "agree": agree}
     chosen = replace(study.BUDGETS["quick" if quick else "standard"], **read, **settings)
     return _run(STUDY, chosen, folder, data, on_progress, overwrite)
 
@@ -335,18 +335,6 @@ def _task_of(model: Any) -> str:
     return task_for(str(model) if isinstance(model, str | Path) else type(model).__name__)
 
 
-def _require_classifier(model: Any, *, texts: bool) -> None:
-    from sparing.experiment.inputs.fit import IMAGES, require_texts
-    from sparing.transfer.families import require_classifier
-    from sparing.transfer.unwrapping import unwrapped
-
-    if type(model).__name__ == "SentenceTransformer":
-        raise UsageError("an embedding model is given as a folder: model.save(FOLDER), then FOLDER")
-    dense = require_classifier(unwrapped(model, merged=True))
-    kind = type(dense).__name__
-    require_texts(kind, dense.config, texts=texts, images=kind.endswith(IMAGES))
-
-
 def _read(
     task: Any, model: Any, tokenizer: Any, folder: Path, settings: dict[str, Any]
 ) -> dict[str, Any]:
@@ -367,7 +355,7 @@ def _task_or_texts(task: Any, texts: Any, model: Any) -> tuple[Any, Any]:
     return "", texts if isinstance(texts, str | Path) else ""
 
 
-def _texts_of(texts: Any, folder: Path) -> dict[str, str]:
+def _texts_of(texts: Any, folder: Path) -> dict[str, Any]:
     """The options of texts in place of a task; objects are written into the run's folder."""
     if texts is None:
         return {}

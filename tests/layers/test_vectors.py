@@ -56,7 +56,7 @@ def test_layers_follow_in_their_order_and_a_unit_vector_has_length_1(padded):
 
 def test_a_form_is_read_back_as_it_was_written():
     form = VectorForm(WIDTH, "cls", ((4, "tanh", True),), unit=True)
-    assert VectorForm.from_dict(form.to_dict(), WIDTH) == form
+    assert VectorForm.from_dict(form.entry["vector"], WIDTH) == form
 
 
 @pytest.mark.parametrize(

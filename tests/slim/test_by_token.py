@@ -13,6 +13,7 @@ from transformers import AutoModelForQuestionAnswering, AutoModelForTokenClassif
 
 import sparing
 from sparing.core.errors import DataError, Unsupported, UsageError
+from sparing.experiment.registry import find_study
 from sparing.report.page import write_report
 from sparing.slim.answer import BY_TOKEN
 from sparing.slim.evidence.changed import Reread, changed_of, read_changed
@@ -174,7 +175,35 @@ def test_they_need_texts_and_take_no_rule(options, kind, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_damaged_model_is_named(options, kind, tmp_path):
+    model = AUTO[kind].from_pretrained(options.model)
+    with torch.no_grad():  # finite weights, and answers that overflow
+        list(model.parameters())[-2].fill_(3e38)
+    model.save_pretrained(tmp_path / "model")
+    task_of(options)[0].tokenizer.save_pretrained(tmp_path / "model")
+    given = replace(options, model=str(tmp_path / "model"))
+    result = find_study("slim").run(given, tmp_path / "run", cells="dense-answers")
+    assert "is not a finite number" in result.failures[0].error
+
+
+def test_a_model_may_be_an_object(options, kind, tmp_path):
+    model = AUTO[kind].from_pretrained(options.model)
+    tokenizer = task_of(options)[0].tokenizer
+    rows = texts_of(400)
+    if kind == "span":
+        rows = [(text[:20], other) for text, other in zip(rows, texts_of(400, 1), strict=True)]
+    more = {name: value for name, value in TINY.items() if name != "speed"}
+    result = sparing.slim(
+        model, texts=rows, tokenizer=tokenizer, output_dir=tmp_path / "run", **more
+    )
+    assert [failure.error for failure in result.failures] == []
+    assert type(sparing.load(tmp_path / "run" / "model")).__name__.startswith("AdaptiveFor")
+
+
 def test_questions_need_passages(options, kind, texts_file, tmp_path):
     if kind == "span":
+        rows = [(f"{n} {'w1 ' * 40}", f"w2 {n}") for n in range(400)]
+        with pytest.raises(DataError, match="leaves none of the 32 tokens that the model reads"):
+            sparing.slim(options.model, texts=rows, output_dir=tmp_path / "run")
         with pytest.raises(DataError, match="give two texts a row"):
             prepare(replace(options, texts=str(texts_file)), tmp_path / "run")

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from datasets import Dataset
 from safetensors.torch import load_file
 from transformers import BertForSequenceClassification
 
 from sparing.core.errors import DataError, SparingError, UsageError
+from sparing.experiment.inputs.given import given_texts
 from sparing.experiment.registry import find_study
 from sparing.export.folder import open_chain
 from sparing.slim import models as slim_models
@@ -20,6 +22,7 @@ from sparing.slim.inputs import answers_to
 from sparing.slim.study import claims_of, steps_of
 from sparing.slim.texts import FILE, answer_splits, labelled, texts_task
 from sparing.tasks.shared.task import UNLABELLED
+from sparing.tasks.texts import read_texts
 from tests.slim.conftest import ROWS, label_of, of_name, texts_of
 
 READ = {"options": {}, "seed": 0, "hold_out": "random", "changed": 0.05, "delta": 0.05}
@@ -257,3 +260,16 @@ def test_what_is_served_reads_longer_texts_than_the_file_has(texts_run, given):
     assert answer(limit).isfinite().all()
     with pytest.raises(UsageError, match="takes at most 48"):
         answer(limit + 1)
+
+
+def test_pairs_that_are_given_as_objects_keep_both_texts(tmp_path):
+    pairs = [(f"question {n}", f"answer {n}") for n in range(30)]
+    read = read_texts(given_texts(pairs, tmp_path))
+    assert list(read.rows) == pairs
+    labelled = [(*pair, str(n % 2)) for n, pair in enumerate(pairs)]
+    frame = [dict(zip(("question", "answer", "label"), row, strict=True)) for row in labelled]
+    read = read_texts(given_texts(Dataset.from_list(frame), tmp_path))
+    assert list(read.rows) == pairs
+    assert list(read.labels) == [row[2] for row in labelled]
+    single = read_texts(given_texts([text for text, _ in pairs], tmp_path))
+    assert list(single.rows) == [(text,) for text, _ in pairs]

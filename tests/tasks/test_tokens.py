@@ -96,6 +96,15 @@ def test_pads_and_other_tokens_have_no_part_in_a_row():
     assert ends.tolist() == [4, 4, *[NOTHING] * 6]
 
 
+def test_logits_that_are_not_finite_hold_no_answer():
+    words, logits = torch.tensor([MARK, 0, SECOND, MARK]), torch.zeros(6, 2)
+    logits[5] = float("nan")  # a pad
+    assert row_of("span", logits, words, ("start", "end"), 4).isfinite().all()
+    logits[1, 0] = float("inf")
+    assert row_of("span", logits, words, ("start", "end"), 4).isnan().all()
+    assert row_of("entities", logits, words, ("O", "A"), 4).isnan().all()
+
+
 def test_a_text_without_words_has_no_entities():
     row = entity_codes(torch.zeros(2, 5), torch.tensor([MARK, MARK]), LABELS)
     assert row.tolist() == [NOTHING, NOTHING]

@@ -73,11 +73,8 @@ def refuse_others(source: str, *, texts: bool = False) -> None:
     config, named = configuration(source), architecture(source)
     if not config or source in names():
         return
-    answer = by_token(named)
-    if answer is not None:
-        if not texts:
-            gives = "a label for each token" if answer == "entities" else "segments of passages"
-            raise Unsupported(f"{source} gives {gives}: give --texts FILE, which needs no labels")
+    if by_token(named):
+        require_texts_for_tokens(source, named, texts=texts)
         _require_family(source, config)
         return
     other = next((words for end, words in OTHER_HEADS.items() if named.endswith(end)), "")
@@ -97,6 +94,14 @@ def refuse_others(source: str, *, texts: bool = False) -> None:
     _require_family(source, config)
 
 
+def require_texts_for_tokens(name: str, kind: str, *, texts: bool) -> None:
+    """Raise ``Unsupported`` without ``texts`` for a class of models that answer for each token."""
+    gives = {"entities": "a label for each token", "span": "segments of passages"}
+    answer = by_token(kind)
+    if answer is not None and not texts:
+        raise Unsupported(f"{name} gives {gives[answer]}: give --texts FILE, which needs no labels")
+
+
 def require_texts(name: str, config: Any, *, texts: bool, images: bool) -> None:
     """Raise ``Unsupported`` for a model of several labels, or of a number, without ``texts``.
 
@@ -109,6 +114,23 @@ def require_texts(name: str, config: Any, *, texts: bool, images: bool) -> None:
     if images:
         raise Unsupported(f"{name} gives {gives}; of images slim takes classifiers of one class")
     raise Unsupported(f"{name} gives {gives}: give --texts FILE, which needs no labels")
+
+
+def require_encoder(model: Any, *, texts: bool) -> None:
+    """Raise for a model object that slim cannot make faster, or not without ``texts``."""
+    from sparing.transfer.families import require_classifier, require_token_model
+    from sparing.transfer.unwrapping import unwrapped
+
+    if type(model).__name__ == "SentenceTransformer":
+        raise UsageError("an embedding model is given as a folder: model.save(FOLDER), then FOLDER")
+    whole = unwrapped(model, merged=True)
+    kind = type(whole).__name__
+    if by_token(kind):
+        require_token_model(whole)
+        require_texts_for_tokens(kind, kind, texts=texts)
+        return
+    dense = require_classifier(whole)
+    require_texts(kind, dense.config, texts=texts, images=kind.endswith(IMAGES))
 
 
 def _require_family(source: str, config: dict[str, Any]) -> None:

@@ -105,13 +105,14 @@ def given_texts(texts: Any, folder: Path) -> str:
 
     read = read_texts(texts)
     labels = read.labels or (None,) * len(read)
-    names = ("text", "second_text")
+    # as the reader knows them: it would leave a column of another name out
+    names = ("sentence1", "sentence2") if read.are_pairs else ("text",)
 
     def write(path: Path) -> None:
         path.mkdir(parents=True)
         lines = [
             json.dumps(
-                dict(zip(names, row, strict=False)) | ({} if label is None else {"label": label})
+                dict(zip(names, row, strict=True)) | ({} if label is None else {"label": label})
             )
             for row, label in zip(read.rows, labels, strict=True)
         ]

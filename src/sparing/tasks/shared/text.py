@@ -287,7 +287,11 @@ def pretrained_encoder(
         except Exception as error:  # the tokenizer's own is no more special
             if "Truncation error" not in str(error):
                 raise
-            raise DataError(f"a first text alone has {max_tokens} tokens: shorten it") from error
+            longest = max(texts[0], key=lambda text: len(tokenizer(text)["input_ids"]))
+            raise DataError(
+                f"{quoted(longest, 60)} leaves none of the {max_tokens} tokens that the model "
+                "reads for the text behind it: shorten it"
+            ) from error
         cut = sum(bool(one.overflowing) for one in encoded.encodings)
         types = encoded.get("token_type_ids") if len(texts) > 1 else None
         numbers = [words_of(one) for one in encoded.encodings] if words else None

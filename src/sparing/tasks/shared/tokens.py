@@ -113,8 +113,13 @@ def row_of(
     labels: Sequence[str],
     width: int,
 ) -> Float[Tensor, " width"]:
-    """The answer to one text as a row of ``width`` numbers; pads have no part in it."""
+    """The answer to one text as a row of ``width`` numbers; pads have no part in it.
+
+    A row of NaN for logits that are not all finite: they hold no answer.
+    """
     logits = logits[: len(words)]
+    if not bool(logits.isfinite().all()):
+        return torch.full((width,), float("nan"))
     codes = span_codes(logits, words) if answer == "span" else entity_codes(logits, words, labels)
     row = torch.full((width,), NOTHING)
     row[: len(codes)] = codes
