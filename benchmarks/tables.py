@@ -25,6 +25,7 @@ import slim_from_bert
 import slim_labels
 import slim_parts
 import slim_pool
+import sts_forms
 import token_gates
 from sparing.core.writing import write_atomically
 from sparing_papers.overview.rows import papers
@@ -98,6 +99,7 @@ def _slim_tables(runs: Callable[[], list[slim_pool.SlimRun]]) -> dict[str, Calla
         "slim from bert": lambda: slim_from_bert.show(_json("slim-from-bert-*.json")["rows"]),
         "slim parts": lambda: slim_parts.parts_table(_json("slim-parts-*.json")),
         "slim tuned": lambda: slim_parts.tuned_table(_json("slim-parts-*.json")),
+        "slim vectors": lambda: sts_forms.forms_table(_json("sts-forms-*.json")["rows"]),
     }
 
 
