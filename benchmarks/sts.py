@@ -77,6 +77,14 @@ def key_of(row: Sequence[str]) -> frozenset[str]:
     return frozenset(map(plain, row))
 
 
+def data_root() -> Path:
+    """The folder of SPARING_DATA; ``SystemExit`` where it is not set."""
+    root = given_folder(None)
+    if root is None:
+        raise SystemExit("set SPARING_DATA to the folder of the data")
+    return root
+
+
 def read_pairs(root: Path) -> list[Pairs]:
     """The data sets of 2012 to 2015 and STS-B's test set; raises ``SystemExit`` without them."""
     files = {path.name.removesuffix(END): path for path in (root / "sts").glob(f"*{END}")}
@@ -190,10 +198,7 @@ def main() -> None:
     parser.add_argument("models", nargs="+", help="the dense model first")
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
-    root = given_folder(None)
-    if root is None:
-        raise SystemExit("set SPARING_DATA to the folder of the data")
-    sets = read_pairs(root)
+    sets = read_pairs(data_root())
     sentences = sorted({sentence for pairs in sets for row in pairs.rows for sentence in row})
     try:
         vectors = {name: directions_of(name, sentences) for name in given.models}

@@ -36,9 +36,8 @@ from sparing.slim.engines import BothForms
 from sparing.slim.evidence.candidates import DENSE, OURS, Candidate
 from sparing.slim.inputs import inputs_of, texts_of
 from sparing.slim.steps import Steps
-from sparing.tasks.shared.files import given_folder
 from sparing.transfer.adaptive import AdaptiveClassifier
-from sts import Array, Directions, Pairs, evaluated, read_pairs
+from sts import Array, Directions, Pairs, data_root, evaluated, read_pairs
 
 THREE, TABLE = "three layers", "model2vec"
 LAYERS, FOLDER, TOKENS = 3, "three-layers", 256
@@ -229,10 +228,7 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
-    root = given_folder(None)
-    if root is None:
-        raise SystemExit("set SPARING_DATA to the folder of the data")
-    sets = read_pairs(root)
+    sets = read_pairs(data_root())
     try:
         steps = steps_in(given.run)
         rows = evaluated_forms(steps, timed(steps, forms_of(steps), static_table(steps)), sets)

@@ -16,8 +16,7 @@ import random
 from pathlib import Path
 
 from sparing.core.writing import write_atomically
-from sparing.tasks.shared.files import given_folder
-from sts import plain, read_pairs, rows_of
+from sts import data_root, plain, read_pairs, rows_of
 
 # Below glue/: the file, its columns of sentences, whether its first line names them.
 SOURCES = (
@@ -52,10 +51,7 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--most", type=int, default=60_000)
     given = parser.parse_args()
-    root = given_folder(None)
-    if root is None:
-        raise SystemExit("set SPARING_DATA to the folder of the data")
-    written = sentences(root, given.most)
+    written = sentences(data_root(), given.most)
     lines = [json.dumps({"text": text}, ensure_ascii=False) for text in written]
     write_atomically(given.output, "\n".join(lines) + "\n")
     print(f"{len(written):,} sentences are in {given.output}")

@@ -33,7 +33,7 @@ class Options:
     """
 
     # The model and its task
-    # A folder of a BERT or ViT classifier, or "bert" or "vit" for a new one.
+    # A folder of a BERT- or ViT-family model, or "bert" or "vit" for a new one.
     model: str = "vit"
     # A name, such as "sst2", or the path of a data set.
     task: str = "digits"

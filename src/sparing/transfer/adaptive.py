@@ -111,7 +111,8 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         """Read a saved folder, or a hub name, as strictly as ``sparing.load`` does.
 
         Accepts the options of the location, ``config``, ``dtype`` and ``output_loading_info``.
-        Raises ``Unsupported`` for other options of transformers, which would have no effect, and
+        Raises ``Unsupported`` for other options of transformers, which would have no effect,
+        ``UsageError`` for a model with another kind of answer than the class has, and
         ``CheckpointError`` for damaged files.
         """
         if more or not isinstance(config, AdaptiveConfig | None):
@@ -119,6 +120,8 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         folder = local_folder(pretrained_model_name_or_path, options)
         dtype, report = read_options(options)
         model = load_adaptive(folder, config)
+        if not isinstance(model, cls):
+            raise UsageError(f"{folder} is an {type(model).__name__}, not an {cls.__name__}")
         if dtype is not None:
             model.to(dtype=dtype)
         # reading is strict: no weight is missing, left over or of another shape

@@ -34,21 +34,16 @@ IGNORED = -100
 class _TokenModel(AdaptiveClassifier):
     """What both kinds share. Inputs do not exit early: every token has an answer at the end."""
 
-    @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: Any, *more: Any, **options: Any) -> Any:
-        """As of ``AdaptiveClassifier``; ``UsageError`` for a model with another kind of answer."""
-        opened = super().from_pretrained(pretrained_model_name_or_path, *more, **options)
-        model = opened[0] if isinstance(opened, tuple) else opened
-        if not isinstance(model, cls):
-            raise UsageError(
-                f"{pretrained_model_name_or_path} is an {type(model).__name__}, not {cls.__name__}"
-            )
-        return opened
-
     def token_logits(
-        self, input_ids: Ids | None, attention_mask: Ids | None, token_type_ids: Ids | None
+        self,
+        input_ids: Ids | None,
+        attention_mask: Ids | None,
+        token_type_ids: Ids | None,
+        requests: Mapping[str, Any],
     ) -> Float[Tensor, "batch tokens outputs"]:
-        """The logits of every token; 0 at pads."""
+        """The logits of every token; 0 at pads. Other ``requests`` raise ``Unsupported``."""
+        refuse_requests("an adaptive model", requests)
+        refuse_outputs(self.config)
         rows, layout = self.embed(input_ids, attention_mask, token_type_ids)
         assert input_ids is not None
         answers = self.encoder.trace(rows, layout, self.plan).answers[self.plan.layers]
@@ -79,9 +74,7 @@ class AdaptiveForTokenClassification(_TokenModel):
         **requests: Any,
     ) -> TokenClassifierOutput | tuple[Any, ...]:
         """Run the plan; ``labels`` of -100 have no loss. Other requests raise ``Unsupported``."""
-        refuse_requests("an adaptive model", requests)
-        refuse_outputs(self.config)
-        logits = self.token_logits(input_ids, attention_mask, token_type_ids)
+        logits = self.token_logits(input_ids, attention_mask, token_type_ids, requests)
         loss = None if labels is None else self._loss(logits, labels)
         return self._given(TokenClassifierOutput(loss=loss, logits=logits), return_dict)
 
@@ -115,9 +108,7 @@ class AdaptiveForQuestionAnswering(_TokenModel):
         **requests: Any,
     ) -> QuestionAnsweringModelOutput | tuple[Any, ...]:
         """Run the plan; the loss is the mean over both ends. Other requests are refused."""
-        refuse_requests("an adaptive model", requests)
-        refuse_outputs(self.config)
-        logits = self.token_logits(input_ids, attention_mask, token_type_ids)
+        logits = self.token_logits(input_ids, attention_mask, token_type_ids, requests)
         start, end = logits.unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:
