@@ -11,6 +11,7 @@ import torch
 import sparing
 from sparing.core.errors import UsageError
 from sparing.core.locking import held_alone
+from sparing.measure.machine import threads
 from sparing.train import Recipe
 from sparing.transfer import gradual
 from sparing.transfer.blocks import find_blocks
@@ -61,6 +62,13 @@ def test_what_comes_out_saves_and_loads(done, tmp_path):
     network, _ = done
     network.save_pretrained(tmp_path)
     assert equal(weights(sparing.load(tmp_path)), weights(network))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    """Several threads may sum in another order; trainings are compared bit by bit."""
+    with threads(1):
+        yield
 
 
 def test_an_interrupted_pruning_goes_on_as_if_nothing_had_been(done, tmp_path, monkeypatch):

@@ -167,6 +167,15 @@ def test_a_damaged_entry_is_named(answer, tmp_path):
             sparing.load(tmp_path)
 
 
+def test_cut_weights_are_named(answer, tmp_path):
+    adapt_tokens(dense(answer).float()).save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    for read in (sparing.load, CLASSES[answer].from_pretrained):
+        with pytest.raises(CheckpointError, match=r"model\.safetensors cannot be read"):
+            read(tmp_path)
+
+
 def test_odd_inputs_are_named_or_answered(answer):
     model = dense(answer)
     adaptive, ids = adapt_tokens(model), torch.full((2, 4), 7)
@@ -175,6 +184,12 @@ def test_odd_inputs_are_named_or_answered(answer):
         model, {"input_ids": ids[:, :1]}
     )
     assert float(gap.abs().max()) < 1e-10
+    for keep, words in (
+        ([0, 0, 0, 0], "at least one real token"),
+        ([0, 1, 1, 1], "begins with a pad"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            adaptive(input_ids=ids, attention_mask=torch.tensor([[1, 1, 1, 1], keep]))
     with pytest.raises(UsageError, match="too many: the model reads"):
         adaptive(input_ids=torch.full((1, 600), 7))
     with pytest.raises(Unsupported, match="output_attentions"):

@@ -306,7 +306,7 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         packed = pack(embedded, keep)
         if not bool(keep[:, 0].all()):
             raise UsageError(
-                "a text begins with a pad, but its first token gives the answer: pad on the right"
+                "a text begins with a pad, and this model reads it from its start: pad on the right"
             )
         return packed
 
