@@ -164,7 +164,7 @@ def test_a_long_field_is_read_and_the_process_keeps_its_limit(tmp_path):
 )
 def test_several_labels_in_one_are_named(tmp_path, labels):
     rows = {"text": _columns()["text"], "label": (labels * 40)[:40]}
-    with pytest.raises(DataError, match=r"names several classes.*multi-label.*not supported"):
+    with pytest.raises(DataError, match=r"names several classes.*answer='labels'"):
         _load(tmp_path / "t.tsv", _table(rows, "\t"))
 
 
@@ -175,10 +175,10 @@ def test_marks_in_names_of_classes_are_no_several_labels(tmp_path):
 
 def test_several_columns_of_flags_and_lists_are_named(tmp_path):
     rows = {"text": _columns()["text"], "rude": [0, 1] * 20, "odd": [1, 1] * 20}
-    with pytest.raises(DataError, match=r"columns rude, odd hold 0 and 1.*multi-label.*label=NAME"):
+    with pytest.raises(DataError, match=r"rude, odd hold 0 and 1.*answer='labels'.*label=NAME"):
         _load(tmp_path / "t.csv", rows)
     lines = [json.dumps({"text": "a film", "label": ["x", "y"]})] * 10
-    with pytest.raises(DataError, match=r"'label' holds lists of labels.*multi-label"):
+    with pytest.raises(DataError, match=r"'label' holds lists of labels.*answer='labels'"):
         _load(tmp_path / "t.jsonl", "\n".join(lines))
 
 
@@ -273,3 +273,61 @@ def test_a_folder_of_texts_with_pictures_beside_is_of_texts(tmp_path):
     Path(tmp_path / "plots" / "a.png").write_bytes(b"")
     (tmp_path / "train.csv").write_text(_table(_columns()))
     assert load_task(str(tmp_path)).kind == "tokens"
+
+
+LABELS = [["red"], ["red", "big"], [], ["big"], ["odd", "red"]]
+
+
+def _several(form):
+    """Forty rows with several labels, in a form that people write them in."""
+    texts, labels = _columns()["text"], LABELS * 8
+    if form == "flags":
+        flags = {name: [int(name in row) for row in labels] for name in ("red", "big", "odd")}
+        return "t.csv", _table({"text": texts, **flags})
+    if form == "lists":
+        rows = [{"text": text, "label": row} for text, row in zip(texts, labels, strict=True)]
+        return "t.jsonl", "\n".join(map(json.dumps, rows))
+    if form == "json":
+        return "t.tsv", _table({"text": texts, "label": [json.dumps(row) for row in labels]}, "\t")
+    return "t.tsv", _table({"text": texts, "label": [form.join(row) for row in labels]}, "\t")
+
+
+@pytest.mark.parametrize("form", ["flags", "lists", "json", "|", ";", ", "])
+def test_several_labels_are_read_in_every_form(tmp_path, form):
+    name, content = _several(form)
+    task = _load(tmp_path / name, content, answer="labels")
+    assert (task.answer, task.labels) == ("labels", ("big", "odd", "red"))
+    assert (task.metric, len(task.test)) == ("micro_f1", 8)
+    by_number = {}
+    for split in (task.train, task.validation, task.test):
+        for ids, labels in zip(split.inputs, split.labels, strict=True):
+            number = int("".join(filter(str.isdigit, "".join(task.texts(ids.tolist())))))
+            by_number[number] = labels.tolist()
+    expected = [[int(name in row) for name in task.labels] for row in LABELS * 8]
+    assert [by_number[number] for number in range(40)] == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ({"red": [0, 1, 2] * 6, "big": [1, 0, 1] * 6}, {"label": "red,big"}, "red=2"),
+        ({"red": [0, 1, 0] * 6}, {"label": "red,big"}, "no column 'big'"),
+        ({}, {}, "no column 'label'"),
+        ({"label": ["", ""] * 9}, {}, "have 0 different labels"),
+        ({"label": ["x", "x"] * 9}, {}, "have 1 different labels, such as 'x'"),
+    ],
+)
+def test_labels_that_cannot_be_read_are_named(tmp_path, content, options, message):
+    rows = {"text": ["a b", "c d"] * 9, **content}
+    with pytest.raises(DataError, match=message):
+        _load(tmp_path / "t.csv", rows, answer="labels", **options)
+
+
+def test_labels_of_held_out_rows_must_be_known(tmp_path):
+    rows = {"text": _columns()["text"], "label": ["x|y", "x"] * 20}
+    (tmp_path / "train.csv").write_text(_table(rows))
+    (tmp_path / "test.csv").write_text("text,label\nok,x\nno,x|z\n")
+    with pytest.raises(DataError, match=r"line 3 \(label is \['x', 'z'\]\)"):
+        load_task(str(tmp_path), answer="labels")
+    (tmp_path / "test.csv").write_text("text,label\nok,\nyes,y|x\n")
+    assert load_task(str(tmp_path), answer="labels").test.labels.tolist() == [[0, 0], [1, 1]]

@@ -24,7 +24,8 @@ def test_names_are_public_names():
         "tiny-imagenet",
     }
     assert set(names()) == glue | images | {
-        *("arithmetic", "imdb", "listops", "pathfinder", "retrieval", "squad", "text")
+        *("arithmetic", "entities", "imdb", "listops", "pathfinder", "retrieval", "squad"),
+        *("text", "wnut17"),
     }
     assert names() == sorted(names())
 

@@ -58,7 +58,7 @@ def test_rows_are_the_same_exactly_where_the_entities_are(tokenizer, labels, tex
     for seed in range(400):
         logits = drawn(labels, len(words), seed)
         entities = frozenset(entities_in(logits.numpy(), encoded, labels))
-        row = tuple(entity_codes(logits, words, labels).tolist())
+        row = tuple(entity_codes(logits.argmax(-1), words, labels).tolist())
         assert seen.setdefault(row, entities) == entities
     assert len({*seen.values()}) == len(seen) > 20
 
@@ -67,7 +67,7 @@ def test_segments_are_the_entities_of_a_row(tokenizer):
     encoded, words = read(tokenizer, "good w12", "bad w7 great")
     for seed in range(100):
         logits = drawn(LABELS, len(words), seed)
-        row = entity_codes(logits, words, LABELS)
+        row = entity_codes(logits.argmax(-1), words, LABELS)
         listed = [
             (encoded.parts[a], encoded.offsets[a][0], encoded.offsets[b - 1][1], kind)
             for a, b, kind in segments_in(row, words, LABELS)
@@ -106,6 +106,6 @@ def test_logits_that_are_not_finite_hold_no_answer():
 
 
 def test_a_text_without_words_has_no_entities():
-    row = entity_codes(torch.zeros(2, 5), torch.tensor([MARK, MARK]), LABELS)
+    row = entity_codes(torch.zeros(2, dtype=torch.long), torch.tensor([MARK, MARK]), LABELS)
     assert row.tolist() == [NOTHING, NOTHING]
     assert segments_in(row, torch.tensor([MARK, MARK]), LABELS) == []

@@ -45,9 +45,9 @@ def test_several_labels_each_have_a_loss_against_their_probability():
     goal = torch.tensor([[1.0, 0.25], [0.0, 0.5]])
     shares = logits.sigmoid()
     expected = -(goal * shares.log() + (1 - goal) * (1 - shares).log()).mean(1)
-    losses = label_loss(logits, goal, reduction="none", several=True)
+    losses = label_loss(logits, goal, reduction="none", answer="labels")
     torch.testing.assert_close(losses, expected)
-    torch.testing.assert_close(label_loss(logits, goal, several=True), expected.mean())
+    torch.testing.assert_close(label_loss(logits, goal, answer="labels"), expected.mean())
     assert predictions_of(logits, goal, "labels") == ([[0], [0, 1]], None)
 
 

@@ -51,7 +51,7 @@ def run(
     """Make an encoder faster; bound how many answers change.
 
     Heads, neurons and layers of a BERT or ViT are removed, and easy inputs may exit early.
-    Entities, answers in passages, numbers and vectors need texts alone.
+    Answers in passages and vectors need texts alone.
     """
     task = _task_of(model, task, texts)
     named = {"model": model, "task": task, "texts": texts, "hold_out": hold_out, "seed": seed}

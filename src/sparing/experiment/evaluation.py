@@ -104,26 +104,26 @@ def evaluate_fitting(
     result = evaluate(model, task, split, on_progress=on_progress)
     if not math.isfinite(result.loss):
         raise CheckpointError(f"{name}: the model's answers are not finite; its weights are spoilt")
-    intervals = score_intervals(result, task.split(split).labels)
+    intervals = score_intervals(result)
     chance = task.chance_on(split)
     return Scores(name, task.name, split, result, intervals, chance, task.notes, options)
 
 
-def score_intervals(evaluation: Evaluation, labels: Tensor) -> Intervals:
+def score_intervals(evaluation: Evaluation) -> Intervals:
     """The 95 % interval of each score: Wilson's for shares, the percentile bootstrap for others.
 
     They cover other examples for this one model, not other seeds.
     """
-    shares = ("accuracy", "top5", "exact_match", "exact")
+    shares = ("accuracy", "top5", "exact_match", "exact", "same_labels", "same_answer")
     return {
         name: wilson(round(value * evaluation.count), evaluation.count)
         if name in shares
-        else _resampled(name, evaluation, labels)
+        else _resampled(name, evaluation)
         for name, value in evaluation.scores.items()
     }
 
 
-def _resampled(name: str, evaluation: Evaluation, labels: Tensor) -> tuple[float, float]:
+def _resampled(name: str, evaluation: Evaluation) -> tuple[float, float]:
     import torch
 
     generator = torch.Generator().manual_seed(0)
@@ -131,23 +131,22 @@ def _resampled(name: str, evaluation: Evaluation, labels: Tensor) -> tuple[float
     if name in evaluation.per_example:
         values = torch.tensor(evaluation.per_example[name], dtype=torch.float64)[sampled].mean(1)
     else:
-        values = _scores_of(name, evaluation, labels, sampled)
+        values = _scores_of(name, evaluation, sampled)
     low, high = values.quantile(torch.tensor([0.025, 0.975], dtype=values.dtype)).tolist()
     # rounding must not exclude the measured value
     return min(low, evaluation.scores[name]), max(high, evaluation.scores[name])
 
 
-def _scores_of(name: str, evaluation: Evaluation, labels: Tensor, sampled: Tensor) -> Tensor:
+def _scores_of(name: str, evaluation: Evaluation, sampled: Tensor) -> Tensor:
     """The metric of each row of sampled examples."""
     import torch
 
     from sparing.tasks.shared.scores import metric
 
-    outputs = torch.tensor(evaluation.predictions)
-    if evaluation.right is not None:
-        outputs = torch.nn.functional.one_hot(outputs).float()
-    outputs = outputs.reshape(evaluation.count, -1)
-    return torch.tensor([metric(name).score(outputs[row], labels[row]) for row in sampled])
+    outputs, truth = evaluation.outputs, evaluation.truth
+    assert outputs is not None
+    assert truth is not None
+    return torch.tensor([metric(name).score(outputs[row], truth[row]) for row in sampled])
 
 
 def wilson(right: int, count: int, confidence: float = 0.95) -> tuple[float, float]:

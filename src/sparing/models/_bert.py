@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from transformers import (
     BertConfig,
     BertForQuestionAnswering,
     BertForSequenceClassification,
+    BertForTokenClassification,
 )
 
 from sparing.models.shared.shape import TaskShape, check_kind, check_sizes, label_names
+
+Bert: TypeAlias = (
+    BertForSequenceClassification | BertForTokenClassification | BertForQuestionAnswering
+)
 
 
 def bert(
@@ -20,8 +27,8 @@ def bert(
     width: int,
     feed_forward_dim: int,
     dropout: float,
-) -> BertForSequenceClassification | BertForQuestionAnswering:
-    """A classifier, or a model of first and last tokens where the answer is a span.
+) -> Bert:
+    """A classifier of texts or of tokens, or a model of first and last tokens for spans.
 
     ``dropout`` acts on hidden states, not on attention weights, which most efficient mechanisms do
     not have. Vocabulary and positions are the task's. Weights start with deviation 1 / sqrt(width);
@@ -46,4 +53,6 @@ def bert(
     )
     if task.answer == "span":
         return BertForQuestionAnswering(config)
+    if task.answer == "entities":
+        return BertForTokenClassification(config)
     return BertForSequenceClassification(config)

@@ -9,12 +9,19 @@ from transformers import (
     AutoModelForImageClassification,
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     PreTrainedModel,
 )
 
 from sparing.core.errors import CheckpointError, UsageError, option
 from sparing.foreign.pretrained import open_config, open_weights
 from sparing.models.shared.shape import TaskShape, image_config, label_names
+
+BY_ANSWER: dict[str, Any] = {
+    "entities": AutoModelForTokenClassification,
+    "span": AutoModelForQuestionAnswering,
+}
+NOT_OF = {"entities": "gives no label for each token", "span": "gives no first and last tokens"}
 
 
 def pretrained(path: str, task: TaskShape) -> PreTrainedModel:
@@ -31,8 +38,7 @@ def pretrained(path: str, task: TaskShape) -> PreTrainedModel:
     if task.kind == "image":
         family = AutoModelForImageClassification
     else:
-        span = task.answer == "span"
-        family = AutoModelForQuestionAnswering if span else AutoModelForSequenceClassification
+        family = BY_ANSWER.get(task.answer, AutoModelForSequenceClassification)
         if config.pad_token_id is None:
             config.pad_token_id = task.pad_id
     for name, value in label_names(task).items():
@@ -45,7 +51,7 @@ def pretrained(path: str, task: TaskShape) -> PreTrainedModel:
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"the model at {path!r} is damaged: {_first_line(error)}") from error
     except (ValueError, RuntimeError) as error:
-        problem = "gives no first and last tokens" if task.answer == "span" else "is no classifier"
+        problem = NOT_OF.get(task.answer, "is no classifier")
         kind = getattr(config, "model_type", "") or "an unknown type"
         raise UsageError(
             f"{path!r} {problem}: transformers has none of type {kind} for {task.kind}s"

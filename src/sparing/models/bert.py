@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from transformers import BertForQuestionAnswering, BertForSequenceClassification
-
-from sparing.models._bert import bert
+from sparing.models._bert import Bert, bert
 from sparing.models.shared.shape import TaskShape
 
 
@@ -16,10 +14,11 @@ def build(
     width: int = 64,
     feed_forward_dim: int | None = None,
     dropout: float = 0.0,
-) -> BertForSequenceClassification | BertForQuestionAnswering:
+) -> Bert:
     """A sequence classifier of ``layers`` blocks, ``width`` features and ``heads`` heads.
 
-    Where the answer is a span of a text, it predicts first and last tokens instead.
+    Where the answer is a span of a text, it predicts first and last tokens instead, and where it is
+    entities, a label for each token.
     ``feed_forward_dim`` is twice the width unless given; ``dropout`` acts on hidden states alone.
     Raises ``UsageError`` for sizes that do not fit each other or the task.
     """

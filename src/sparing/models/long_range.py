@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from transformers import BertForQuestionAnswering, BertForSequenceClassification
-
-from sparing.models._bert import bert
+from sparing.models._bert import Bert, bert
 from sparing.models.shared.shape import TaskShape
 
 
-def build(
-    task: TaskShape, *, dropout: float = 0.1
-) -> BertForSequenceClassification | BertForQuestionAnswering:
+def build(task: TaskShape, *, dropout: float = 0.1) -> Bert:
     """4 layers, width 128, 256 inner features, 4 heads; its sizes cannot be changed.
 
     What differs from the Long Range Arena (Tay et al., 2020, arXiv 2011.04006): there sizes,

@@ -10,6 +10,7 @@ from sparing.report.blocks import on_one_line, text_of
 from sparing.report.machines import machine_facts
 from sparing.report.run import Config, Run
 
+_METRICS = {"entity_f1": "entity F1", "micro_f1": "micro F1", "macro_f1": "macro F1"}
 _PUBLISHED = {True: "a subset of what was published", False: "as published"}
 
 
@@ -21,7 +22,14 @@ def dense_name(config: Config) -> str:
 
 def metric_name(config: Config) -> str:
     """The task's metric in words."""
-    return wording.shortened(str(config["task"].get("metric") or "accuracy"), 24).replace("_", " ")
+    name = str(config["task"].get("metric") or "accuracy")
+    return _METRICS.get(name) or wording.shortened(name, 24).replace("_", " ")
+
+
+def metric_heading(config: Config) -> str:
+    """The same as a heading."""
+    name = metric_name(config)
+    return name[:1].upper() + name[1:]
 
 
 def facts(run: Run) -> list[tuple[str, str]]:

@@ -21,6 +21,7 @@ from sparing.core.errors import UsageError
 from sparing.slim.search.divergence import divergence
 from sparing.tasks import Task
 from sparing.tasks.shared.tokens import types_of
+from sparing.train.distillation import labels_divergence
 from sparing.train.elastic import (
     ElasticLoss,
     EntityLoss,
@@ -28,7 +29,6 @@ from sparing.train.elastic import (
     NumberLoss,
     SpanLoss,
     VectorLoss,
-    labels_divergence,
 )
 
 Answers = Float[Tensor, "texts outputs"]

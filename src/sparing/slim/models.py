@@ -79,6 +79,11 @@ class Models:
         """Whether the dense model's answers take the place of labels."""
         return self.given.metric in LABELLESS
 
+    @property
+    def scored(self) -> tuple[str, ...]:
+        """The metrics of the labels, where the dense model's answers only take their place."""
+        return self.given.metrics[1:] if self.labelless else ()
+
     @cached_property
     def task(self) -> Task:
         """The task; without labels ``UsageError`` before the dense model has answered."""

@@ -18,7 +18,11 @@ from sparing.core.record import Record
 from sparing.experiment.cells.expected import Seconds, of_slim, weighted
 from sparing.experiment.claims import Claim, Estimate, decide, of_record
 from sparing.experiment.conduct import Experiment
-from sparing.experiment.inputs.fit import refuse_others, require_openable_model
+from sparing.experiment.inputs.fit import (
+    refuse_others,
+    require_openable_model,
+    require_tuned,
+)
 from sparing.experiment.inputs.task import load_for
 from sparing.experiment.plan import plan_by_kind
 from sparing.experiment.records import RecordTable
@@ -37,7 +41,7 @@ from sparing.slim.saving import refuse_model_folder, save
 from sparing.slim.search.choose import choose_plan, survey_plans
 from sparing.slim.search.fixed_width import fine_tune, train_static
 from sparing.slim.steps import DENSE, OURS, Steps
-from sparing.slim.texts import answer_splits, texts_task
+from sparing.slim.texts import answer_splits, followed, texts_task
 from sparing.tasks import Task
 from sparing.tasks.shared.unlabelled import with_unlabelled
 from sparing.train import TrainResult
@@ -73,7 +77,7 @@ def _begun(options: Options, folder: Path, data: Path | None) -> tuple[dict[str,
     """The run's configuration and its steps."""
     refuse_model_folder(options.model, folder)
     require_openable_model(options.model)
-    refuse_others(options.model, texts=bool(options.texts))
+    refuse_others(options.model, texts=bool(options.texts), task=bool(options.task))
     task, resolved = task_of(options, data)
     task = with_fewer(task, options.train_tokens)
     _require_held_out(task, options)
@@ -99,12 +103,10 @@ def task_of(options: Options, data: Path | None = None) -> tuple[Task, Mapping[s
         )
         return task, options.task_options
     task, resolved = load_for(options.task, options.task_options, options.model, data)
-    if task.answer != "class":
-        answer = "a number" if task.answer == "number" else "a segment of its text"
-        raise UsageError(
-            f"task {task.name} has {answer} as its answer; slim needs a task with classes"
-        )
-    return task, resolved
+    if task.answer == "class":
+        return task, resolved
+    require_tuned(options.model, task)
+    return followed(task), resolved
 
 
 def steps_of(options: Options, task: Task, folder: Path, data: Path | None = None) -> Steps:
@@ -270,7 +272,8 @@ def _described(options: Options, steps: Steps, folder: Path) -> dict[str, Any]:
         "task": {
             "name": task.name,
             "kind": task.kind,
-            "metric": task.metric,
+            "metric": next(iter(steps.models.scored), task.metric),
+            **({"chosen_by": task.metric} if steps.models.scored else {}),
             "chance": None if labelless else task.chance,
             "classes": task.classes if task.answer in ("class", "labels") else None,
             "licence": task.licence,

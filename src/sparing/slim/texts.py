@@ -26,6 +26,11 @@ FILE = "dense-answers.safetensors"
 # Metrics for which the dense model's answers take the place of labels.
 LABELLESS = tuple(kind.metric for kind in (OneClass, SeveralLabels, Number, Entities, Vector))
 CALIBRATE = "calibrate"
+BY_ANSWER: Mapping[str, type[Answer]] = {
+    "labels": SeveralLabels,
+    "number": Number,
+    "entities": Entities,
+}
 
 
 def texts_task(
@@ -54,6 +59,22 @@ def texts_task(
     if task.metric in LABELLESS or labelled(task):
         return task
     return replace(task, metric=OneClass.metric, metrics=(OneClass.metric,))
+
+
+def followed(task: Task) -> Task:
+    """A labelled task of other answers than one class, as texts without labels are.
+
+    The dense model's answers take the labels' place to train, choose and certify by. The labels of
+    the test split score every form at the end, by the other ``metrics``. Raises ``UsageError`` for
+    spans: their windows are no texts of their own.
+    """
+    if task.answer not in BY_ANSWER:
+        raise UsageError(
+            f"task {task.name} has a segment of its text as its answer: give --texts FILE with a "
+            "question and a passage a row"
+        )
+    metric = BY_ANSWER[task.answer].metric
+    return replace(task, metric=metric, metrics=(metric, *task.metrics), unlabelled=True)
 
 
 def labelled(task: Task) -> bool:

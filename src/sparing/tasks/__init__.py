@@ -17,7 +17,14 @@ from sparing.core.errors import UsageError, nearest, quoted
 from sparing.core.folder import Folder
 from sparing.core.options import hints_of, require_type
 from sparing.core.paths import expanded
-from sparing.tasks._endings import PICTURES, TABLES, ends_with, files_with, holds_classes
+from sparing.tasks._endings import (
+    CONLL,
+    PICTURES,
+    TABLES,
+    ends_with,
+    files_with,
+    holds_classes,
+)
 
 if TYPE_CHECKING:
     from sparing.tasks._facts import Facts as Facts
@@ -60,7 +67,8 @@ def load_task(name: str, *, data: Path | None = None, **options: Any) -> Task:
     """Load a task by name, by a path to your own data, or by the dotted path of a module.
 
     A folder with folders in its ``train``, or with folders of pictures, is the task
-    ``image-folder``. Any other path, and ``owner/name`` for a data set of the hub, is the task
+    ``image-folder``. A folder with a file such as ``train.conll``, or such a file, is the task
+    ``entities``. Any other path, and ``owner/name`` for a data set of the hub, is the task
     ``text``. The columns and files used of your own data are logged, see ``Task.source_note``. A
     module has a ``load`` function.
 
@@ -121,11 +129,18 @@ def _home(
     below = None if data is None else expanded(data) / name
     if below is not None and below.exists() and not path.exists():
         path = below
-    if "/" in name or path.exists() or ends_with(name, TABLES):
-        return TASKS.load("image_folder" if _has_pictures(path) else "text"), {"source": name}
+    if "/" in name or path.exists() or ends_with(name, (*TABLES, *CONLL)):
+        return TASKS.load(_reader_of(path)), {"source": name}
     if "." not in name:
         raise UsageError(f"unknown task {quoted(name)}{nearest(name, names())}")
     return TASKS.load(name, allowed=(name,) if typed else ()), {}
+
+
+def _reader_of(path: Path) -> str:
+    """The task that reads your own files at a path."""
+    if ends_with(path.name, CONLL) or (path.is_dir() and files_with(path, "train.", CONLL)):
+        return "entities"
+    return "image_folder" if _has_pictures(path) else "text"
 
 
 def _has_pictures(path: Path) -> bool:

@@ -14,6 +14,8 @@ TABLES = (
     *(f"{ending}.gz" for ending in LINES),
     ".parquet",
 )
+CONLL_PLAIN = (".conll", ".bio", ".iob", ".iob2")
+CONLL = (*CONLL_PLAIN, *(f"{ending}.gz" for ending in CONLL_PLAIN))
 PICTURES = (
     ".jpg",
     ".jpeg",

@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
 from sparing.core.errors import UsageError
 
@@ -76,9 +77,9 @@ def _phases(
     }
 
 
-def pooled_when_rare(values: Sequence[float], sizes: Sequence[int]) -> list[int | None]:
-    """Strata of numbers: one for each rounded value, and one for all values rare in a part."""
-    rounded = [round(value) for value in values]
+def pooled_when_rare(values: Sequence[Any], sizes: Sequence[int]) -> list[Hashable]:
+    """Strata of numbers or tuples: one for each (rounded) value, and one for all rare in a part."""
+    rounded = [value if isinstance(value, tuple) else round(value) for value in values]
     counts, smallest = Counter(rounded), min((size for size in sizes if size), default=0)
     return [number if counts[number] * smallest >= len(rounded) else None for number in rounded]
 

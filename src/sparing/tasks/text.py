@@ -38,9 +38,13 @@ FACTS = Facts(
     source="your own files, or a data set of the hub",
     splits="test, dev or validation, as given; else a fifth, cut from the rows",
 )
-METRICS = {"class": FACTS.metrics, "number": ("pearson", "spearman")}
+METRICS = {
+    "class": FACTS.metrics,
+    "labels": ("micro_f1", "macro_f1", "same_labels"),
+    "number": ("pearson", "spearman"),
+}
 SPLITS = {"train": ("train",), "test": ("test", "dev"), "validation": ("validation", "valid")}
-Kind = Literal["class", "number"]
+Kind = Literal["class", "labels", "number"]
 
 
 def load(
@@ -63,16 +67,15 @@ def load(
     encoding: str = "utf-8",
     seed: int = 0,
 ) -> Task:
-    """A task of your own rows: one text or two, and a class, or a number.
+    """A task of your own rows: one text or two, and a class, several labels, or a number.
 
     ``source`` is a folder with train and test (or dev, and perhaps validation) as .tsv, .csv,
     .jsonl or .parquet, or one such file. Or a folder of ``save_to_disk``, or ``owner/name[:part]``
     of the hub. Instead, ``train``, ``test`` and ``validation`` may be files. Names are looked for
     here, then below ``data``. Where they are missing, a fifth is cut to test on, a tenth to
-    validate. ``label``, ``text`` and ``pair`` are columns. ``_columns.choose`` describes how texts
-    are chosen without them, and ``source_note`` of the task states the result. Columns without a
-    ``header`` are called 1, 2 and so on. The other options are those of ``Reading``. Broken rows
-    raise ``DataError`` with their lines; ``skip_broken`` leaves them out and notes it.
+    validate. ``label``, ``text`` and ``pair`` are columns; see ``_columns.choose`` for how they are
+    chosen otherwise, ``source_note`` of the task for the result. The other options are those of
+    ``Reading``. Broken rows raise ``DataError``; ``skip_broken`` leaves them out and notes it.
     """
     columns = Columns(text, pair, label, header, answer, skip_broken, encoding)
     given = {"train": train, "test": test, "validation": validation}
@@ -182,8 +185,11 @@ def _of_frames(
         columns = like(columns, chosen)
         if not splits.taken:
             splits.taken += [chosen.note, *frame.assumed]
+        for flag in chosen.flags:
+            splits.numbers.setdefault(flag, len(splits.numbers))
         answer = _answer(splits.numbers, columns, fixed=split != "train")
-        splits.rows[split], broken = rows_of(frame, chosen, answer)
+        several = columns.answer == "labels"
+        splits.rows[split], broken = rows_of(frame, chosen, answer, several=several)
         if broken and not columns.skip_broken:
             raise DataError(complaint(frame.source, broken))
         if not splits.rows[split]:
@@ -193,15 +199,24 @@ def _of_frames(
 
 
 def _answer(numbers: dict[str, int], columns: Columns, *, fixed: bool) -> Any:
-    """How labels are read: numbers, or classes that only training rows may add to."""
+    """How labels are read: numbers, or names that only training rows may add to."""
     if columns.answer == "number":
         import torch
 
         most = torch.finfo(torch.float32).max  # the type of labels
         return number_between(-most, most)
+    if columns.answer == "labels":
+        return lambda names: _numbered(numbers, names, fixed=fixed)
     if fixed:
         return numbers.get
     return lambda text: numbers.setdefault(text, len(numbers)) if text else None
+
+
+def _numbered(numbers: dict[str, int], names: Any, *, fixed: bool) -> tuple[int, ...] | None:
+    """The numbers of several labels; None for what is no list of known names."""
+    if not isinstance(names, list) or (fixed and not numbers.keys() >= {*names}):
+        return None
+    return tuple(numbers.setdefault(name, len(numbers)) for name in names)
 
 
 def _from_hub(source: str, columns: Columns) -> _Splits:
@@ -228,8 +243,8 @@ def _labelled(splits: _Splits, columns: Columns, seed: int) -> tuple[tuple[str, 
     """The classes in order, and the rows with their numbers; a missing test split is cut."""
     labels: tuple[str, ...] = ("value",)
     rows = splits.rows
-    if columns.answer == "class":
-        labels, rows = _sorted(splits)
+    if columns.answer != "number":
+        labels, rows = (_sorted if columns.answer == "class" else _with_flags)(splits)
     train, test = rows["train"], rows.get("test")
     if test is None:
         share = len(train) // 5
@@ -243,16 +258,34 @@ def _labelled(splits: _Splits, columns: Columns, seed: int) -> tuple[tuple[str, 
 
 def _sorted(splits: _Splits) -> tuple[tuple[str, ...], dict[str, list[Row]]]:
     require_single("task text", list(splits.numbers))
-    labels = in_order(list(splits.numbers))
-    count = len(splits.rows["train"])
-    if len(labels) < 2 or len(labels) > max(20, count // 2):
-        raise DataError(
-            f"task text: {count} training rows have {len(labels)} different labels, such as "
-            f"{quoted(labels[0])}: is this the column of the labels? "
-            f"({option('answer', 'number')} for numbers)"
-        )
-    number_of = {splits.numbers[label]: number for number, label in enumerate(labels)}
+    labels, number_of = _in_sequence(splits)
     return labels, {
         split: [row._replace(label=number_of[int(row.label)]) for row in rows]
         for split, rows in splits.rows.items()
     }
+
+
+def _with_flags(splits: _Splits) -> tuple[tuple[str, ...], dict[str, list[Row]]]:
+    """The labels in order, and the rows with a 1 for each label that holds."""
+    labels, number_of = _in_sequence(splits)
+
+    def flags(numbers: tuple[int, ...]) -> tuple[int, ...]:
+        there = {number_of[number] for number in numbers}
+        return tuple(int(number in there) for number in range(len(labels)))
+
+    return labels, {
+        split: [row._replace(flags=flags(row.flags)) for row in rows]
+        for split, rows in splits.rows.items()
+    }
+
+
+def _in_sequence(splits: _Splits) -> tuple[tuple[str, ...], dict[int, int]]:
+    """The labels in order, and the number in it of each number in order of appearance."""
+    labels, count = in_order(list(splits.numbers)), len(splits.rows["train"])
+    if len(labels) < 2 or len(labels) > max(20, count // 2):
+        such = f", such as {quoted(labels[0])}" if labels else ""
+        raise DataError(
+            f"task text: {count} training rows have {len(labels)} different labels{such}: is this "
+            f"the column of the labels? ({option('answer', 'number')} for numbers)"
+        )
+    return labels, {splits.numbers[label]: number for number, label in enumerate(labels)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -25,22 +25,26 @@ def label_loss(
     labels: Shaped[Tensor, " batch"] | Shaped[Tensor, "batch _"],
     reduction: Literal["mean", "none"] = "mean",
     *,
-    several: bool = False,
+    answer: str = "",
 ) -> Float[Tensor, "..."]:
     """Cross-entropy where labels are class numbers, squared error where they are values.
 
-    The type of the labels decides. Whole numbers are classes, of as many as there are outputs;
-    others are values, with one output, or rows of a vector, of which 1 - cosine is the loss. Two
-    whole numbers a row are the first and last token of an answer; their logits are (batch, tokens,
-    2), and each counts half. Where ``several`` labels may hold at once, rows are their
-    probabilities, and the loss is the mean binary cross-entropy. In float32 at least. Rows
-    without a label (``UNLABELLED``) have no loss, but count in the mean.
+    ``answer`` is the task's, for several labels and entities. Of others the type of the labels
+    decides. Whole numbers are classes, of as many as there are outputs; others are values, with one
+    output, or rows of a vector, of which 1 - cosine is the loss. Two whole numbers a row are the
+    first and last token of an answer; their logits are (batch, tokens, 2), and each counts half.
+
+    Rows of several labels are their probabilities, and the loss is the mean binary cross-entropy.
+    Those of entities are a class for each token, and the loss is the mean over tokens with one. In
+    float32 at least. Rows without a label (``UNLABELLED``) have no loss, but count in the mean.
     """
     wide = logits if logits.dtype == torch.float64 else logits.float()
-    if several:
+    if answer == "labels":
         goal = labels.to(wide.dtype)
         by_row = F.binary_cross_entropy_with_logits(wide, goal, reduction="none").mean(-1)
         return by_row.mean() if reduction == "mean" else by_row
+    if answer == "entities":
+        return _token_loss(wide, labels, reduction)
     if labels.is_floating_point() and labels.ndim == 2:
         far = 1 - torch.cosine_similarity(wide, labels.to(wide.dtype), dim=-1)
         return far.mean() if reduction == "mean" else far
@@ -51,6 +55,21 @@ def label_loss(
         return F.cross_entropy(wide, labels, ignore_index=UNLABELLED, reduction="sum") / len(labels)
     loss = F.cross_entropy(wide, labels, reduction=reduction)
     return loss.mean(-1) if loss.ndim > 1 else loss
+
+
+def _token_loss(
+    logits: Float[Tensor, "batch tokens classes"],
+    labels: Int[Tensor, "batch tokens"],
+    reduction: Literal["mean", "none"],
+) -> Float[Tensor, "..."]:
+    """The mean over all tokens with a label, or over those of each row; 0 where there is none."""
+    losses = F.cross_entropy(
+        logits.transpose(1, 2), labels, ignore_index=UNLABELLED, reduction="none"
+    )
+    counts = (labels != UNLABELLED).sum(-1)
+    if reduction == "mean":
+        return losses.sum() / counts.sum().clamp(min=1)
+    return losses.sum(-1) / counts.clamp(min=1)
 
 
 def rows_of(logits: Float[Tensor, "batch ..."]) -> Float[Tensor, "rows classes"]:
@@ -67,12 +86,15 @@ def predictions_of(
 
     ``answer`` is the task's. The value of a vector is its cosine with the one that it should be. Of
     several labels it is the numbers of those with a probability of at least 0.5, of entities and
-    spans the row of ``Task.read``.
+    spans the row of ``Task.read``. ``labels`` are those of ``Task.truth``.
     """
     if answer in ("entities", "span"):
         return outputs.long().tolist(), (outputs == labels).all(-1).tolist()
     if answer == "labels":
-        return [row.nonzero().flatten().tolist() for row in outputs >= 0], None
+        given = outputs >= 0
+        whole = bool(((labels == 0) | (labels == 1)).all())  # probabilities are another model's
+        right = (given == (labels > 0)).all(-1).tolist() if whole else None
+        return [row.nonzero().flatten().tolist() for row in given], right
     if labels.ndim == 2:
         return torch.cosine_similarity(outputs, labels, dim=-1).tolist(), None
     if labels.is_floating_point():

@@ -15,7 +15,11 @@ from sparing.train.recipe import Distillation
 
 
 def distillation_loss(
-    student: nn.Module, teacher: nn.Module, batch: dict[str, Tensor], weights: Distillation
+    student: nn.Module,
+    teacher: nn.Module,
+    batch: dict[str, Tensor],
+    weights: Distillation,
+    answer: str = "",
 ) -> Float[Tensor, ""]:
     """The loss of one batch: labels, the teacher's softened answers, and its hidden states.
 
@@ -23,7 +27,8 @@ def distillation_loss(
 
     Symbols: z and t are the student's and the teacher's logits, h and g their hidden states at
     real tokens, T the temperature; student layer l of S is matched with teacher layer
-    round(l M / S) of M, the embeddings with the embeddings.
+    round(l M / S) of M, the embeddings with the embeddings. ``answer`` is the task's: divergences
+    of several labels are summed; for entities the mean is over real tokens.
 
     Source: Hinton et al., 2015, arXiv 1503.02531, section 2 (the factor T^2 keeps the gradients'
     size); Jiao et al., 2020, arXiv 1909.10351, equation 8, for hidden states. What differs: no
@@ -34,26 +39,56 @@ def distillation_loss(
     follow = weights.hidden_states > 0
     extra = {"output_hidden_states": True} if follow else {}
     if follow:
-        for name, model in (("model", student), ("teacher", teacher)):
-            _require_hidden_states(model, name)
-    answer = student(**inputs, **extra)
+        _require_hidden_states(student, "model")
+        _require_hidden_states(teacher, "teacher")
+    made = student(**inputs, **extra)
     with torch.no_grad():
         goal = teacher(**inputs, **extra)
-    logits, goal_logits = outputs_of(answer), outputs_of(goal)
-    if logits.shape != goal_logits.shape:
-        raise UsageError(
-            f"the teacher has {goal_logits.shape[-1]} classes, the model {logits.shape[-1]}"
-        )
-    loss = weights.labels * label_loss(logits, batch["labels"])
-    loss = loss + weights.outputs * output_divergence(
-        rows_of(logits).float(), rows_of(goal_logits).float(), weights.temperature
+    logits, goal_logits = outputs_of(made), outputs_of(goal)
+    _require_alike(logits, goal_logits)
+    loss = weights.labels * label_loss(logits, batch["labels"], answer=answer)
+    loss = loss + weights.outputs * _answer_divergence(
+        logits.float(), goal_logits.float(), batch, weights.temperature, answer
     )
     if follow:
-        distance = hidden_distance(
-            answer.hidden_states, goal.hidden_states, batch.get("attention_mask")
-        )
+        keep = batch.get("attention_mask")
+        distance = hidden_distance(made.hidden_states, goal.hidden_states, keep)
         loss = loss + weights.hidden_states * distance
     return loss
+
+
+def _require_alike(student: Tensor, teacher: Tensor) -> None:
+    if student.shape != teacher.shape:
+        raise UsageError(
+            f"the teacher has {teacher.shape[-1]} classes, the model {student.shape[-1]}"
+        )
+
+
+def _answer_divergence(
+    student: Float[Tensor, "batch ..."],
+    teacher: Float[Tensor, "batch ..."],
+    batch: dict[str, Tensor],
+    temperature: float,
+    answer: str,
+) -> Float[Tensor, ""]:
+    """The divergence of one batch of answers of a task."""
+    if answer == "labels":
+        far = labels_divergence(student / temperature, teacher / temperature)
+        return far.sum(-1).mean() * temperature**2
+    if answer == "entities":
+        keep = batch["attention_mask"].bool()
+        return output_divergence(student[keep], teacher[keep], temperature)
+    return output_divergence(rows_of(student), rows_of(teacher), temperature)
+
+
+def labels_divergence(
+    logits: Float[Tensor, "texts labels"], goal: Float[Tensor, "texts labels"]
+) -> Float[Tensor, "texts labels"]:
+    """KL(goal || logits) of each label alone, in nats: it holds or it does not."""
+    holds = goal.sigmoid()
+    yes = F.logsigmoid(goal) - F.logsigmoid(logits)
+    no = F.logsigmoid(-goal) - F.logsigmoid(-logits)
+    return holds * yes + (1 - holds) * no
 
 
 def _require_hidden_states(model: nn.Module, name: str) -> None:

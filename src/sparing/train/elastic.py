@@ -14,7 +14,7 @@ from torch.nn import functional
 from sparing.core.errors import UsageError
 from sparing.layers.plan import Plan, narrowed, narrowing
 from sparing.train.answers import label_loss
-from sparing.train.distillation import output_divergence
+from sparing.train.distillation import labels_divergence, output_divergence
 from sparing.train.recipe import Distillation
 
 
@@ -242,16 +242,6 @@ class SpanLoss(ElasticLoss):
             ours.log_softmax(-1), theirs.log_softmax(-1), reduction="batchmean", log_target=True
         )
         return self.weights.outputs * heat**2 * far
-
-
-def labels_divergence(
-    logits: Float[Tensor, "texts labels"], goal: Float[Tensor, "texts labels"]
-) -> Float[Tensor, "texts labels"]:
-    """KL(goal || logits) of each label alone, in nats: it holds or it does not."""
-    holds = goal.sigmoid()
-    yes = functional.logsigmoid(goal) - functional.logsigmoid(logits)
-    no = functional.logsigmoid(-goal) - functional.logsigmoid(-logits)
-    return holds * yes + (1 - holds) * no
 
 
 def packed_distance(

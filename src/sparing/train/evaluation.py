@@ -26,8 +26,10 @@ class Evaluation:
     the mean cross-entropy, or squared error where the answer is a number; 0 where it is another
     model's entities or spans. ``predictions`` are class numbers, values, or the texts of answers.
     ``right`` says for each example whether its class is right, for a text whether it matches
-    exactly; it is None for numbers. ``per_example`` holds each example's value of the metrics that
-    are means of such values and not accuracies.
+    exactly. For several labels and entities all must be right; it is None for numbers.
+    ``per_example`` holds each example's value of the metrics that are means of such values and not
+    accuracies. ``outputs`` are what was scored, rows of ``Task.read``, against ``truth``; None
+    where answers are texts.
     """
 
     metric: str
@@ -36,6 +38,8 @@ class Evaluation:
     predictions: list[int] | list[float] | list[str] | list[list[int]]
     right: list[bool] | None
     per_example: dict[str, list[float]] = field(default_factory=dict)
+    outputs: Tensor | None = field(default=None, repr=False, compare=False)
+    truth: Tensor | None = field(default=None, repr=False, compare=False)
 
     @property
     def score(self) -> float:
@@ -92,13 +96,19 @@ def evaluate(
         outputs = torch.zeros(len(examples), task.width)
         for indices, answers in batches():
             outputs[indices] = task.read(answers, examples, indices)
-    predictions, right = predictions_of(outputs, examples.labels, task.answer)
+    return _of_outputs(task, outputs, task.truth(examples), losses)
+
+
+def _of_outputs(task: Task, outputs: Tensor, truth: Tensor, losses: Tensor) -> Evaluation:
+    predictions, right = predictions_of(outputs, truth, task.answer)
     return Evaluation(
         metric=task.metric,
-        scores=scores(task.metrics, outputs, examples.labels),
+        scores=scores(task.metrics, outputs, truth),
         loss=float(losses.double().mean()),
         predictions=predictions,
         right=right,
+        outputs=outputs,
+        truth=truth,
     )
 
 
@@ -185,6 +195,6 @@ def _outputs_and_losses(
     if logits.shape[1:] != expected:
         actual, needed = (" x ".join(map(str, shape)) for shape in (logits.shape[1:], expected))
         raise UsageError(f"the model gives {actual} outputs, but task {task.name} has {needed}")
-    if task.by_token:  # their labels are another model's answers, which have no loss
+    if task.by_token and labels.is_floating_point():  # another model's answers have no loss
         return logits, torch.zeros(len(logits))
-    return logits, label_loss(logits, labels, reduction="none", several=task.answer == "labels")
+    return logits, label_loss(logits, labels, reduction="none", answer=task.answer)

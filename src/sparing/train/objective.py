@@ -50,14 +50,20 @@ def validator_of(objective: Objective) -> Validator | None:
 
 
 class LabelLoss:
-    """Cross-entropy with the labels, or squared error where they are numbers."""
+    """Cross-entropy with the labels, or squared error where they are numbers.
+
+    ``answer`` is the task's: labels of several classes and of tokens have losses of their own.
+    """
 
     teacher: nn.Module | None = None
+
+    def __init__(self, answer: str = "") -> None:
+        self.answer = answer
 
     def __call__(self, model: nn.Module, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
         """The mean over the batch."""
         given = {name: value for name, value in batch.items() if name != "labels"}
-        return label_loss(outputs_of(model(**given)), batch["labels"])
+        return label_loss(outputs_of(model(**given)), batch["labels"], answer=self.answer)
 
     def describe(self) -> dict[str, Any]:
         """Nothing: it has no settings."""
@@ -65,17 +71,22 @@ class LabelLoss:
 
 
 class TeacherLoss:
-    """The loss of distillation, with the recipe's weights."""
+    """The loss of distillation, with the recipe's weights; ``answer`` is the task's."""
 
-    def __init__(self, teacher: nn.Module, weights: Distillation) -> None:
+    def __init__(self, teacher: nn.Module, weights: Distillation, answer: str = "") -> None:
         self.teacher: nn.Module | None = teacher
-        self.weights = weights
+        self.weights, self.answer = weights, answer
 
     def __call__(self, model: nn.Module, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
         """See ``distillation_loss``."""
         assert self.teacher is not None
-        return distillation_loss(model, self.teacher, batch, self.weights)
+        return distillation_loss(model, self.teacher, batch, self.weights, self.answer)
 
     def describe(self) -> dict[str, Any]:
         """Nothing: the recipe has the weights."""
         return {}
+
+
+def usual_loss(answer: str, teacher: nn.Module | None, weights: Distillation) -> Objective:
+    """The loss of a task with that answer: of its labels, or of a teacher's answers too."""
+    return LabelLoss(answer) if teacher is None else TeacherLoss(teacher, weights, answer)

@@ -31,7 +31,7 @@ from sparing.train._loop import Journal, Loop
 from sparing.train._metrics import MetricsFile
 from sparing.train.evaluation import evaluating
 from sparing.train.metering import StepMeter
-from sparing.train.objective import LabelLoss, Objective, TeacherLoss
+from sparing.train.objective import Objective, usual_loss
 from sparing.train.recipe import OPTIMIZERS, PRECISIONS, Recipe
 from sparing.train.room import on_cpu, require_room
 from sparing.train.surroundings import generators_kept, interrupts_to
@@ -92,8 +92,7 @@ def train(
     """
     recipe, folder = recipe or Recipe(), Path(output_dir)
     if objective is None:
-        loss = LabelLoss() if teacher is None else TeacherLoss(teacher, recipe.distillation)
-        objective = loss
+        objective = usual_loss(task.answer, teacher, recipe.distillation)
     elif teacher is not None:
         raise UsageError("give train a teacher or an objective, which has its own; not both")
     try:

@@ -9,7 +9,7 @@ from sparing.compare.page import lookups, prose
 from sparing.compare.page.figures import grey_words
 from sparing.compare.page.lineup import Lineup
 from sparing.report import wording
-from sparing.report.facts import metric_name
+from sparing.report.facts import metric_heading
 from sparing.report.figures.chart import Frame, Mark, chart, draw_mark, label_axes
 from sparing.report.figures.drawing import Box, Plot, Sheet, name_points, no_plot
 from sparing.report.run import Run
@@ -20,7 +20,7 @@ Marks = dict[str, Mark]
 
 def pareto(run: Run, arms: Lineup) -> Plot:
     """Mean accuracy against the median latency of one call."""
-    metric = metric_name(run.config).capitalize()
+    metric = metric_heading(run.config)
     name, title, marks = "pareto", f"{metric} against latency", _marks(run)
     size = lookups.setting(run, "latency_ratio", "latency_ms")
     if not marks or size is None:

@@ -7,7 +7,7 @@ from sparing.compare.page.costs import QUANTITIES, cost_cell, missing_cell, quan
 from sparing.compare.page.lineup import Lineup
 from sparing.report import wording
 from sparing.report.cells import Cell, Column, Row, Tone
-from sparing.report.facts import dense_name, metric_name
+from sparing.report.facts import dense_name, metric_heading
 from sparing.report.run import Run
 
 TONES: dict[str, Tone] = {"better": "gain", "worse": "loss", "undecided": "missing"}
@@ -18,7 +18,7 @@ def table_columns(run: Run) -> list[Column]:
     chance, dense = run.config["task"].get("chance"), dense_name(run.config)
     chance_note = f"chance {100 * chance:.3g} %" if isinstance(chance, (int, float)) else ""
     columns = [
-        Column("accuracy", metric_name(run.config).capitalize(), chance_note),
+        Column("accuracy", metric_heading(run.config), chance_note),
         Column("difference", f"Against {dense}", _margin_note(run)),
         *(Column(q.key, q.title, quantity_note(run, q)) for q in QUANTITIES),
     ]

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from sparing.tasks import Task
 
 OTHER_HEADS = {
-    "ForTokenClassification": "a token classifier",
     "ForMaskedLM": "a masked language model",
     "ForPreTraining": "a language model",
     "ForCausalLM": "a language model",
@@ -25,7 +24,6 @@ OTHER_HEADS = {
     "ForSemanticSegmentation": "a segmentation model",
     "ForObjectDetection": "an object detector",
 }
-QUESTIONS = "ForQuestionAnswering"
 IMAGES = "ForImageClassification"
 CLASSIFIERS = ("ForSequenceClassification", IMAGES, "AdaptiveClassifier")
 SENTENCE_FILES = ("modules.json", "config_sentence_transformers.json")
@@ -62,11 +60,12 @@ def reads(source: str) -> str:
     return "tokens" if "vocab_size" in config and not sized else "image" if sized else ""
 
 
-def refuse_others(source: str, *, texts: bool = False) -> None:
+def refuse_others(source: str, *, texts: bool = False, task: bool = False) -> None:
     """Raise ``Unsupported`` for a model folder that slim cannot make faster.
 
     From its configuration alone, before data is read: another kind of head, or a family without an
-    adaptive form. Models of other answers than a class need ``texts``: no task gives them labels.
+    adaptive form. Models of other answers than a class need ``texts``, or a ``task`` that is named;
+    of spans and vectors only ``texts`` will do.
     """
     from sparing.models import names
 
@@ -74,7 +73,7 @@ def refuse_others(source: str, *, texts: bool = False) -> None:
     if not config or source in names():
         return
     if by_token(named):
-        require_texts_for_tokens(source, named, texts=texts)
+        require_texts_for_tokens(source, named, texts=texts, task=task)
         _require_family(source, config)
         return
     other = next((words for end, words in OTHER_HEADS.items() if named.endswith(end)), "")
@@ -90,16 +89,22 @@ def refuse_others(source: str, *, texts: bool = False) -> None:
         _require_family(source, config)
         return
     if is_classifier(source):
-        require_texts(source, config, texts=texts, images=named.endswith(IMAGES))
+        require_texts(source, config, texts=texts or task, images=named.endswith(IMAGES))
     _require_family(source, config)
 
 
-def require_texts_for_tokens(name: str, kind: str, *, texts: bool) -> None:
-    """Raise ``Unsupported`` without ``texts`` for a class of models that answer for each token."""
+def require_texts_for_tokens(name: str, kind: str, *, texts: bool, task: bool = False) -> None:
+    """Raise ``Unsupported`` without ``texts`` for a class of models that answer for each token.
+
+    Entities may have a ``task`` instead.
+    """
     gives = {"entities": "a label for each token", "span": "segments of passages"}
     answer = by_token(kind)
-    if answer is not None and not texts:
-        raise Unsupported(f"{name} gives {gives[answer]}: give --texts FILE, which needs no labels")
+    if answer is not None and not texts and not (task and answer == "entities"):
+        or_task = " or a --task" if answer == "entities" else ""
+        raise Unsupported(
+            f"{name} gives {gives[answer]}: give --texts FILE, which needs no labels{or_task}"
+        )
 
 
 def require_texts(name: str, config: Any, *, texts: bool, images: bool) -> None:
@@ -113,11 +118,13 @@ def require_texts(name: str, config: Any, *, texts: bool, images: bool) -> None:
     gives = "several labels" if kind == "labels" else "a number"
     if images:
         raise Unsupported(f"{name} gives {gives}; of images slim takes classifiers of one class")
-    raise Unsupported(f"{name} gives {gives}: give --texts FILE, which needs no labels")
+    raise Unsupported(
+        f"{name} gives {gives}: give --texts FILE, which needs no labels, or a --task"
+    )
 
 
-def require_encoder(model: Any, *, texts: bool) -> None:
-    """Raise for a model object that slim cannot make faster, or not without ``texts``."""
+def require_encoder(model: Any, *, texts: bool, task: bool = False) -> None:
+    """Raise for a model object that slim cannot make faster, or not without ``texts`` or a task."""
     from sparing.transfer.families import require_classifier, require_token_model
     from sparing.transfer.unwrapping import unwrapped
 
@@ -127,10 +134,10 @@ def require_encoder(model: Any, *, texts: bool) -> None:
     kind = type(whole).__name__
     if by_token(kind):
         require_token_model(whole)
-        require_texts_for_tokens(kind, kind, texts=texts)
+        require_texts_for_tokens(kind, kind, texts=texts, task=task)
         return
     dense = require_classifier(whole)
-    require_texts(kind, dense.config, texts=texts, images=kind.endswith(IMAGES))
+    require_texts(kind, dense.config, texts=texts or task, images=kind.endswith(IMAGES))
 
 
 def _require_family(source: str, config: dict[str, Any]) -> None:
@@ -159,9 +166,9 @@ def task_for(model: str) -> str:
 
     if model == "vit":
         return "digits"
-    if model != "bert" and is_folder(model):
-        refuse_others(model)
     task = task_of(model)
+    if model != "bert" and is_folder(model):
+        refuse_others(model, task=bool(task))
     if task:
         return task
     kind = {"tokens": ", such as sst2 or a file of texts", "image": ", such as a folder of images"}
@@ -175,10 +182,8 @@ def require_head(model: PreTrainedModel, name: str) -> None:
     other = next((words for end, words in OTHER_HEADS.items() if named.endswith(end)), "")
     if other:
         raise UsageError(
-            f"{name} is {other} ({named}); a task needs a class, a number or a span of the text"
+            f"{name} is {other} ({named}); a task needs classes, a number, entities or a span"
         )
-    if answer_kind(model.config) == "labels":
-        raise UsageError(f"{name} gives several labels; a task needs one class")
 
 
 def token_limit(model: PreTrainedModel) -> int | None:
@@ -262,10 +267,7 @@ def require_fit(model: PreTrainedModel, task: Task, name: str) -> None:
     from sparing.models.shared.labels import require_order
 
     require_head(model, name)
-    if (task.answer == "span") != type(model).__name__.endswith(QUESTIONS):
-        needs = "spans of texts" if task.answer == "span" else "classes or numbers"
-        kind = type(model).__name__
-        raise UsageError(f"{name} is a {kind}, but task {task.name} needs {needs}")
+    _require_answer(model, task, name)
     _require_input(model, task, name)
     classes = model.config.num_labels
     if classes != task.classes:
@@ -273,5 +275,37 @@ def require_fit(model: PreTrainedModel, task: Task, name: str) -> None:
     require_reads(model, task, name)
     if task.words is not None and task.tokenizer is None:
         task.words.require_same(expanded(name))
-    if task.answer == "class":
+    if task.answer in ("class", "labels", "entities"):
         require_order(model.config.id2label, task.labels, name)
+
+
+def _require_answer(model: PreTrainedModel, task: Task, name: str) -> None:
+    """Raise ``UsageError`` where the model answers with something else than the task's labels."""
+    from sparing.answers.kinds import KINDS
+
+    named = type(model).__name__
+    gives: str = by_token(named) or answer_kind(model.config)
+    # a class of one output and a number have the same head
+    alike = {gives, task.answer} <= {"class", "number"}
+    if gives == task.answer or alike:
+        return
+    raise UsageError(
+        f"{name} is a {named} that gives {KINDS[gives].noun}, but task {task.name} needs "
+        f"{KINDS[task.answer].noun}"
+    )
+
+
+def require_tuned(source: str, task: Task) -> None:
+    """Raise ``UsageError`` unless a model's configuration names the task's answer and labels."""
+    from sparing.models import names
+    from sparing.models.shared.labels import require_order
+
+    config, named = configuration(source), architecture(source)
+    gives: str = by_token(named) or (answer_kind(config) if is_classifier(source) else "")
+    classes = len(config.get("id2label") or "a" * config.get("num_labels", 2))
+    if source in names() or gives != task.answer or classes != task.classes:
+        raise UsageError(
+            f"{source} is not fine-tuned for task {task.name}: train it first with sparing train "
+            f"{task.name} --model {source}"
+        )
+    require_order(config.get("id2label"), task.labels, source)

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import torch
 
 from sparing.core.errors import UsageError
+from sparing.foreign.kinds import SEVERAL
 
 
 @runtime_checkable
@@ -25,7 +26,7 @@ class TaskShape(Protocol):
 
     @property
     def answer(self) -> Literal["class", "labels", "number", "entities", "span", "vector"]:
-        """The model's output: scores of classes, one number, or first and last tokens."""
+        """The model's output, such as a class or the first and last token of a span."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -103,8 +104,9 @@ def image_config(config: Any) -> Any:
 
 
 def label_names(task: TaskShape) -> dict[str, Any]:
-    """The configuration's class names, in both directions."""
-    return {
+    """The configuration's class names, in both directions; whether several labels may hold."""
+    several = {"problem_type": SEVERAL} if task.answer == "labels" else {}
+    return several | {
         "id2label": dict(enumerate(task.labels)),
         "label2id": {label: number for number, label in enumerate(task.labels)},
     }

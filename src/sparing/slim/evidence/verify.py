@@ -245,15 +245,19 @@ def answer_all(steps: Steps) -> list[Record]:
 
 def _whole(steps: Steps, answers: Tensor, dense: Tensor, form: Mapping[str, Label]) -> list[Record]:
     """One form's scores on the whole test split, and how far it is from the dense model."""
-    truth, records = steps.task.test.labels, []
+    models, records = steps.models, list[Record]()
+    answered = steps.task.test.labels
+    right = models.given.truth(models.given.test)
     more = ("accuracy",) if steps.answer.exits else ()
-    for name in dict.fromkeys((steps.task.metric, *more)):
+    names = (*models.scored, steps.task.metric, *more)
+    for name in dict.fromkeys(names):
+        truth = right if name in models.scored else answered
         labels: dict[str, Label] = {**form, "metric": name, "split": "test"}
-        labels["primary"] = name == steps.task.metric
+        labels["primary"] = name == names[0]
         score = metric(name).score(answers, truth)
         count = len(truth)
         records.append(Record("whole_score", score, "score", "measured", labels, count=count))
         records.append(gap_record("whole_difference", name, (answers, dense), truth, labels))
     same = 1 - steps.answer.changed(answers, dense)
     labels = {**form, "split": "test", "divergence": steps.answer.distance(answers, dense)}
-    return [*records, Record("agreement", same, "share", "measured", labels, count=len(truth))]
+    return [*records, Record("agreement", same, "share", "measured", labels, count=len(answered))]

@@ -21,6 +21,8 @@ from sparing.slim.page.frontier import ring
 from sparing.slim.page.lookups import Point, number_of, plan_of
 from sparing.slim.page.wording import (
     NOT_DECIDED,
+    chosen_name,
+    chosen_text,
     divergence_text,
     divergence_unit,
     gap_text,
@@ -28,7 +30,6 @@ from sparing.slim.page.wording import (
     per_cent,
     plan_words,
     score_name,
-    score_text,
     speed_cell,
 )
 from sparing.slim.promise import promise_of
@@ -205,7 +206,7 @@ def trials_block(run: Run) -> Block:
         Column("Plan", plan),
         Column[Record]("FLOPs", lambda t: wording.share(number_of(t, "cost_share"), 0)),
         Column("Divergence", lambda t: divergence_text(number_of(t, "divergence"))),
-        Column(score_name(run).capitalize(), lambda t: score_text(run, number_of(t, "score"))),
+        Column(chosen_name(run), lambda t: chosen_text(run, number_of(t, "score"))),
         Column("Speed in float32", lambda t: speed_cell(run, t)),
     ]
     target = wording.factor(max(1.0, lookups.option(run, "speed", 2.0)))
@@ -231,7 +232,7 @@ def static_blocks(run: Run) -> list[Block]:
     columns = [
         Column[Record]("Batch", lambda ratio: str(ratio.labels["batch"])),
         Column("Served over static", lambda ratio: speed_cell(run, ratio)),
-        Column(score_name(run).capitalize(), lambda ratio: gap_text(run, gap(ratio))),
+        Column(score_name(run), lambda ratio: gap_text(run, gap(ratio))),
     ]
     title = f"The static pruned model: {verdict}"
     return [table("static", title, explain, measured, columns)]

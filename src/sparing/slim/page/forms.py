@@ -108,7 +108,7 @@ def _columns(run: Run) -> list[tuple[Column, Callable[[Candidate], Cell]]]:
     columns.append((Column("agreement", "Agreement", "with dense"), lambda f: _agreement(run, f)))
     if not labelless(run):
         columns += [
-            (Column("score", score_name(run).capitalize(), "test split"), lambda f: _score(run, f)),
+            (Column("score", score_name(run), "test split"), lambda f: _score(run, f)),
             (Column("difference", "Difference", "to dense"), lambda f: _difference(run, f)),
         ]
     if run.table.all("peak_bytes"):

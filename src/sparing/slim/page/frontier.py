@@ -72,7 +72,7 @@ def _columns(run: Run) -> list[Column[Record]]:
         Column("Agreement on test", lambda point: _tested(run, point, "agreement")),
     ]
     if not labelless(run):
-        name = score_name(run).capitalize()
+        name = score_name(run)
         columns.append(Column(name, lambda point: _tested(run, point, "whole_score", primary=True)))
     return columns
 

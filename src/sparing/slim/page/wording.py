@@ -8,35 +8,62 @@ from sparing.core.record import Record
 from sparing.layers.plan import Plan
 from sparing.report import wording
 from sparing.report.estimates import NONE, interval_text, points_text
-from sparing.report.facts import metric_name
+from sparing.report.facts import metric_heading
 from sparing.report.figures.chart import Interval
 from sparing.report.run import Run
 from sparing.slim.answer import Entities, Number, OneClass, Vector
 from sparing.slim.texts import LABELLESS
 
 NOT_DECIDED = "not decided: the machine was busy"
-_SHARES = ("accuracy", "top5", "f1", OneClass.metric, Entities.metric)
+_OF_ENTITIES = ("entity_f1", "entity_precision", "entity_recall")
+_OF_LABELS = ("micro_f1", "macro_f1", "same_labels")
+_SHARES = (
+    *("accuracy", "top5", "f1", OneClass.metric, Entities.metric),
+    *_OF_ENTITIES,
+    *_OF_LABELS,
+)
+# Numbers, vectors and entities differ by something without a unit.
+_PLAIN = (Number.metric, Vector.metric, Entities.metric, "pearson", "spearman", *_OF_ENTITIES)
 
 
 def score_text(run: Run, value: float) -> str:
     """A score: shares in per cent, correlations as plain numbers."""
-    return wording.share(value) if _is_share(run) else f"{value:.3f}".replace("-", wording.MINUS)
+    return _text_of(_metric(run), value)
+
+
+def chosen_text(run: Run, value: float) -> str:
+    """The same of the score that plans are chosen by."""
+    return _text_of(_chosen_by(run), value)
+
+
+def _text_of(metric: str, value: float) -> str:
+    return wording.share(value) if metric in _SHARES else f"{value:.3f}".replace("-", wording.MINUS)
 
 
 def gap_text(run: Run, record: Record | None) -> str:
     """A difference of two scores with its interval, in points or as plain numbers."""
-    if not _is_share(run):
+    if _metric(run) not in _SHARES:
         return interval_text(record, lambda value: wording.signed(value, 3))
     return points_text(record)
 
 
-def _is_share(run: Run) -> bool:
-    return str(run.config["task"].get("metric") or "accuracy") in _SHARES
+def _metric(run: Run) -> str:
+    return str(run.config["task"].get("metric") or "accuracy")
+
+
+def _chosen_by(run: Run) -> str:
+    """The metric that plans are chosen by: the agreement, if only a test split has labels."""
+    return str(run.config["task"].get("chosen_by") or _metric(run))
 
 
 def score_name(run: Run) -> str:
-    """The name of the task's metric."""
-    return metric_name(run.config)
+    """The name of the task's metric, as a heading."""
+    return metric_heading(run.config)
+
+
+def chosen_name(run: Run) -> str:
+    """The name of the metric that plans are chosen by, as a heading."""
+    return metric_heading({"task": {"metric": _chosen_by(run)}})
 
 
 def labelless(run: Run) -> bool:
@@ -46,8 +73,7 @@ def labelless(run: Run) -> bool:
 
 def divergence_unit(run: Run) -> str:
     """The unit of a divergence: nats of classes and labels; other answers have none."""
-    plain = (Number.metric, Vector.metric, Entities.metric)
-    return "" if str(run.config["task"].get("metric")) in plain else " nats"
+    return "" if str(run.config["task"].get("metric")) in _PLAIN else " nats"
 
 
 def speed_text(value: float, interval: Interval) -> str:

@@ -1,7 +1,8 @@
 """Metrics by name: the score of a model's outputs, and that of the best constant answer.
 
-Outputs are (count, classes) scores for classes, and (count, 1) values for numbers. Every metric is
-1 at best. Those of scipy and scikit-learn are used unchanged.
+Outputs are (count, classes) scores for classes, (count, labels) logits for several labels, (count,
+1) values for numbers, and rows of ``Task.read`` for entities. Every metric is 1 at best. Those of
+scipy and scikit-learn are used unchanged.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from sparing.core.errors import UsageError, nearest, quoted
+from sparing.tasks.shared.sets import best_constant_f1, entity_counts, label_counts, total
 
 Outputs = Float[Tensor, "count outputs"]
 Labels = Shaped[Tensor, "count ..."]
@@ -143,6 +145,28 @@ def _commonest_row(labels: Labels) -> float:
     return float(counts.max()) / len(labels)
 
 
+def _micro(outputs: Outputs, labels: Labels) -> float:
+    """The F1 of all labels together; one is given from a probability of 0.5 on."""
+    return float(total(label_counts(outputs >= 0, labels >= 0.5)).f1)
+
+
+def _macro(outputs: Outputs, labels: Labels) -> float:
+    """The mean over labels of their F1, which is 0 for a label that is neither given nor true."""
+    return float(label_counts(outputs >= 0, labels >= 0.5).f1.mean())
+
+
+def _same_labels(outputs: Outputs, labels: Labels) -> float:
+    return float(((outputs >= 0) == (labels >= 0.5)).all(-1).double().mean())
+
+
+def _best_labels(labels: Labels) -> float:
+    return best_constant_f1(labels >= 0.5)
+
+
+def _all_labels(labels: Labels) -> float:
+    return float(label_counts(torch.ones_like(labels, dtype=torch.bool), labels >= 0.5).f1.mean())
+
+
 METRICS: Mapping[str, Metric] = {
     "accuracy": Metric(_accuracy, _most_frequent),
     # with another model's answers as labels
@@ -161,4 +185,14 @@ METRICS: Mapping[str, Metric] = {
     "exact": Metric(_exact, _commonest_value),
     "pearson": Metric(_correlation("pearsonr"), _nothing),
     "spearman": Metric(_correlation("spearmanr"), _nothing),
+    # of several labels
+    "micro_f1": Metric(_micro, _best_labels),
+    "macro_f1": Metric(_macro, _all_labels),
+    "same_labels": Metric(_same_labels, _commonest_row),
+    # of entities, by span and type
+    "entity_f1": Metric(lambda rows, truth: float(entity_counts(rows, truth).f1), _nothing),
+    "entity_precision": Metric(
+        lambda rows, truth: float(entity_counts(rows, truth).precision), _nothing
+    ),
+    "entity_recall": Metric(lambda rows, truth: float(entity_counts(rows, truth).recall), _nothing),
 }

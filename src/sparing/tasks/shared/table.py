@@ -21,10 +21,14 @@ Answer = Callable[[str], int | float | None]
 
 
 class Row(NamedTuple):
-    """One example: one text or a pair, and its class number or value."""
+    """One example: one text or a pair, and its class number or value.
+
+    Where several labels may hold, ``flags`` have a 1 for each that does, else a 0.
+    """
 
     texts: tuple[str, ...]
-    label: int | float
+    label: int | float = 0
+    flags: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

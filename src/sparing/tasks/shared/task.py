@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
@@ -18,7 +18,7 @@ from sparing.core.errors import DataError, UsageError, nearest, quoted
 from sparing.tasks._pictures import Pictures
 from sparing.tasks.shared.scores import metric
 from sparing.tasks.shared.spans import TEXT_METRICS, Passages
-from sparing.tasks.shared.tokens import row_of
+from sparing.tasks.shared.tokens import row_of, row_of_labels
 from sparing.tasks.shared.words import Words
 
 # The label of a row without one: PyTorch's cross-entropy ignores it.
@@ -33,17 +33,20 @@ class Examples(Dataset[dict[str, Tensor]]):
 
     ``inputs`` are images (count, channels, height, width) as one tensor or read one by one, one
     vector of token numbers for each example, or rows of values. ``input_name`` is the model's name
-    for them. ``labels`` are class numbers, or values where the answer is a number. ``token_types``
-    separate a pair's first text (0) from its second (1), where the tokenizer makes them. Where the
-    answer is a span of a text, ``labels`` are its first and last token, and ``passages`` hold the
-    questions. ``boxes`` locate the object in an image: centre, width and height, in shares of the
+    for them. ``labels`` are class numbers, or values where the answer is a number. Of several
+    labels they are 1 where one holds, else 0. Of entities they are the label of the first token of
+    each word, and ``UNLABELLED`` for other tokens and pads. Of a span of a text they are its first
+    and last token, and ``passages`` hold the questions.
+
+    ``token_types`` separate a pair's first text (0) from its second (1), where the tokenizer makes
+    them. ``boxes`` locate the object in an image: centre, width and height, in shares of the
     image's sides. ``words`` are the numbers of the tokens' words, where models answer for each
     token: see ``tasks.shared.tokens``.
     """
 
     input_name: Literal["pixel_values", "input_ids", "values"]
     inputs: Tensor | Sequence[Tensor]
-    labels: Int[Tensor, " count"] | Float[Tensor, "count ..."] | Int[Tensor, "count 2"]
+    labels: Int[Tensor, " count"] | Float[Tensor, "count ..."] | Int[Tensor, "count _"]
     token_types: Sequence[Tensor] | None = None
     passages: Passages | None = None
     boxes: Float[Tensor, "count 4"] | None = None
@@ -179,6 +182,10 @@ class Task:
             # a split is evaluated on all its rows or on none
             unlabelled = missing & bool(split == "train" or (self.unlabelled and missing.all()))
             bad = labels[((labels < 0) | (labels >= len(self.labels))) & ~unlabelled]
+        elif self.answer == "entities" and not labels.is_floating_point():
+            bad = labels[((labels < 0) & (labels != UNLABELLED)) | (labels >= len(self.labels))]
+        elif self.answer == "labels" and labels.ndim == 2:
+            bad = labels[(labels < 0) | (labels > 1)]
         else:
             return
         if len(bad):
@@ -216,6 +223,18 @@ class Task:
         ]
         return torch.stack(rows)
 
+    def truth(self, examples: Examples) -> Shaped[Tensor, "count ..."]:
+        """What the answers to examples are compared with: their labels, entities as ``read``."""
+        labels = examples.labels
+        if self.answer != "entities" or labels.ndim == 1 or labels.is_floating_point():
+            return labels
+        assert examples.words is not None
+        rows = [
+            row_of_labels(chosen, words, self.labels, self.width)
+            for chosen, words in zip(labels, examples.words, strict=True)
+        ]
+        return torch.stack(rows) if rows else torch.zeros(0, self.width)
+
     @cached_property
     def digest(self) -> str:
         """A hash that separates the task from the same task on other data."""
@@ -235,7 +254,7 @@ class Task:
         if self.answer == "span":
             return 0.0
         self.require_labels(split)
-        return metric(self.metric).chance(self.split(split).labels)
+        return metric(self.metric).chance(self.truth(self.split(split)))
 
     def require_labels(self, split: str) -> None:
         """Raise ``UsageError`` for a split without labels: it has no score."""
@@ -290,6 +309,8 @@ class Task:
         ids = pad_sequence(rows, batch_first=True, padding_value=self.pad_id)
         lengths = torch.tensor([len(row) for row in rows])
         keep = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
+        if self.answer == "entities" and labels.ndim == 2 and not labels.is_floating_point():
+            labels = labels[:, : ids.shape[1]].contiguous()
         batch = {"input_ids": ids, "attention_mask": keep, "labels": labels}
         if "token_type_ids" in examples[0]:
             types = [example["token_type_ids"] for example in examples]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -93,14 +93,14 @@ def text_task(
     labels: tuple[str, ...],
     corpus: Corpus,
     reading: Reading,
-    answer: Literal["class", "number"] = "class",
+    answer: Literal["class", "number", "labels"] = "class",
 ) -> Task:
     """A task of texts or pairs, validation cut by seed from the training rows where needed."""
     least = 5 if len(corpus.test[0].texts) > 1 else 2
     if reading.max_tokens < least:
         raise UsageError(f"{name}: max_tokens must be at least {least}; got {reading.max_tokens}")
     validation, train = _cut(corpus, reading, answer)
-    encoder = _encoder(train, reading)
+    encoder = encoder_of(train, reading)
     rows = {"train": train, "validation": validation, "test": corpus.test, **corpus.more_tests}
     splits, notes = encoded_splits(rows, encoder, answer, reading.max_tokens)
     longest = max(max(split.lengths, default=1) for split in splits.values())
@@ -147,10 +147,11 @@ def cut_rows(
 ) -> list[list[Row]]:
     """Disjoint parts of the given sizes, by the texts and the seed, not by their order."""
     keys, labels = ["\t".join(row.texts) for row in rows], [row.label for row in rows]
-    if answer == "number":
-        parts = stratified(pooled_when_rare(labels, sizes), keys, sizes, seed)
-    else:
-        parts = stratified([round(label) for label in labels], keys, sizes, seed)
+    strata: Sequence[Hashable] = [round(label) for label in labels]
+    if answer != "class":
+        values = labels if answer == "number" else [row.flags for row in rows]
+        strata = pooled_when_rare(values, sizes)
+    parts = stratified(strata, keys, sizes, seed)
     return [[rows[index] for index in part] for part in parts]
 
 
@@ -169,7 +170,11 @@ def _cut(corpus: Corpus, reading: Reading, answer: str) -> tuple[Sequence[Row], 
     return validation, train
 
 
-def _encoder(train: Sequence[Row], reading: Reading) -> Encoder:
+def encoder_of(train: Sequence[Row], reading: Reading) -> Encoder:
+    """How texts become token numbers, with a vocabulary of the training rows where none is given.
+
+    Raises ``UsageError`` for a tokenizer that cannot be opened.
+    """
     if reading.tokenizer is None:
         return _words(train, reading)
     if reading.tokenizer == BYTES:
@@ -302,8 +307,9 @@ def pretrained_encoder(
 
 def _examples(rows: Sequence[Row], encoder: Encoder, answer: str) -> tuple[Examples, int]:
     ids, types, cut, words = encoder.encode(rows)
-    kind = torch.float32 if answer == "number" else torch.long
-    labels = torch.tensor([row.label for row in rows], dtype=kind)
+    kind = torch.long if answer == "class" else torch.float32
+    given = [row.flags if answer == "labels" else row.label for row in rows]
+    labels = torch.tensor(given, dtype=kind)
     carried: list[Tensor] | None = None
     if types is not None:
         carried = [torch.tensor(row) for row in types]

@@ -50,9 +50,9 @@ def words_of(encoding: Any) -> Int[Tensor, " tokens"]:
 
 
 def entity_codes(
-    logits: Float[Tensor, "tokens labels"], words: Int[Tensor, " tokens"], labels: Sequence[str]
+    chosen: Int[Tensor, " tokens"], words: Int[Tensor, " tokens"], labels: Sequence[str]
 ) -> Float[Tensor, " tokens"]:
-    """The entities of one text as a number for each token.
+    """The entities of one text as a number for each token, from the number of each token's label.
 
     The first token of a word has 0 outside of entities. It has 2 t + 1 where an entity of type t
     begins, and 2 t + 2 where it goes on. Other tokens have ``NOTHING``. A word has the label of its
@@ -64,8 +64,7 @@ def entity_codes(
     begins_of = torch.tensor([begins for begins, _ in known])
     first = _first_tokens(words)
     marks = (words == MARK).cumsum(0)[first]
-    chosen = logits[first].argmax(-1)
-    kind, begins = type_of[chosen], begins_of[chosen]
+    kind, begins = type_of[chosen[first]], begins_of[chosen[first]]
     fresh = torch.ones_like(begins)
     part = words[first] // SECOND
     same_side = (marks[1:] == marks[:-1]) & (part[1:] == part[:-1])
@@ -120,7 +119,22 @@ def row_of(
     logits = logits[: len(words)]
     if not bool(logits.isfinite().all()):
         return torch.full((width,), float("nan"))
-    codes = span_codes(logits, words) if answer == "span" else entity_codes(logits, words, labels)
+    if answer == "span":
+        return _padded(span_codes(logits, words), width)
+    return _padded(entity_codes(logits.argmax(-1), words, labels), width)
+
+
+def row_of_labels(
+    chosen: Int[Tensor, " padded_tokens"],
+    words: Int[Tensor, " tokens"],
+    labels: Sequence[str],
+    width: int,
+) -> Float[Tensor, " width"]:
+    """The entities that the labels of one text's tokens make, as ``row_of`` gives a model's."""
+    return _padded(entity_codes(chosen[: len(words)], words, labels), width)
+
+
+def _padded(codes: Float[Tensor, " codes"], width: int) -> Float[Tensor, " width"]:
     row = torch.full((width,), NOTHING)
     row[: len(codes)] = codes
     return row

@@ -281,7 +281,7 @@ def _of_frame(frame: Frame, columns: _Named) -> Texts:
     if not frame.names:
         raise DataError(f"{frame.source} has no columns")
     label = _label_of(frame, columns)
-    names = columns.texts or text_names(frame, label, option("columns", "NAME,NAME"))
+    names = columns.texts or text_names(frame, (label,), option("columns", "NAME,NAME"))
     require_columns(frame, (*names, *([label] if label else [])))
     if frame.faults:
         raise DataError(_broken(frame, list(frame.faults), list(frame.faults.values())))
