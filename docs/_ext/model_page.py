@@ -21,7 +21,7 @@ from sparing.core.errors import SparingError
 from sparing.experiment.inputs.fit import refuse_others, require_head
 from sparing.export.dense import dense_segment
 from sparing.models.shared.quiet import quiet
-from sparing.transfer.adaptive import adapt
+from sparing.transfer.adapting import adapt
 from sparing.transfer.blocks import find_blocks
 
 INTRO = """\
@@ -134,7 +134,7 @@ def _cell(call: Callable[[Given], object], words: str = "yes") -> Callable[[Give
 
 def _slim(given: Given) -> str:
     folder = str(given.folder)
-    if _takes(lambda: refuse_others(folder)):
+    if _takes(lambda: refuse_others(folder, task=True)):
         return "yes"
     return "texts" if _takes(lambda: refuse_others(folder, texts=True)) else DASH
 

@@ -167,7 +167,7 @@ def test_the_program_on_the_card_of_the_served_folder_gives_the_answer(
 
 def test_they_need_texts_and_take_no_rule(options, kind, tmp_path):
     with pytest.raises(Unsupported, match="give --texts FILE, which needs no labels"):
-        prepare(replace(options, texts="", task="sst2"), tmp_path / "run")
+        prepare(replace(options, texts="", task=""), tmp_path / "run")
     with pytest.raises(UsageError, match="is for models that give"):
         prepare(replace(options, threshold=0.4), tmp_path / "run")
     with pytest.raises(UsageError, match="keeps all tokens, as it answers for each"):

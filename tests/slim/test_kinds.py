@@ -22,7 +22,7 @@ from sparing.slim.answer import Number, SeveralLabels, deviation
 from sparing.slim.evidence.changed import Changed, Shifted, changed_of, read_changed, write_changed
 from sparing.slim.options import Options
 from sparing.slim.study import prepare, steps_of, task_of
-from sparing.transfer.adaptive import adapt
+from sparing.transfer.adapting import adapt
 from sparing.transfer.confidence import fit_confidence
 from tests.agree.kinds import LABELS, save
 from tests.slim.conftest import TINY, of_name, run_of
@@ -130,15 +130,14 @@ def test_the_program_on_the_card_of_the_served_folder_gives_the_answer(
 
 
 def test_they_need_texts_and_numbers_a_largest_difference(options, kind, texts_file, tmp_path):
-    given = replace(options, texts="", task="sst2")
-    with pytest.raises(Unsupported, match="give --texts FILE, which needs no labels"):
-        prepare(given, tmp_path / "run")
+    with pytest.raises(Unsupported, match="give --texts FILE, which needs no labels, or a --task"):
+        prepare(replace(options, texts="", task=""), tmp_path / "run")
     if kind == "number":
         with pytest.raises(UsageError, match="give --most-difference"):
             prepare(replace(options, most_difference=None), tmp_path / "run")
     model = AutoModelForSequenceClassification.from_pretrained(options.model)
     with pytest.raises(Unsupported, match="give --texts FILE"):
-        sparing.slim(model, "sst2", output_dir=tmp_path / "run")
+        sparing.slim(model, output_dir=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -7,7 +7,7 @@ import torch
 from sklearn.metrics import f1_score
 
 from sparing.tasks.shared.scores import metric
-from sparing.tasks.shared.sets import entity_counts
+from sparing.tasks.shared.sets import SCORES, entity_counts, resampled, summed
 from sparing.tasks.shared.tokens import entity_codes, segments_in
 
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
@@ -31,7 +31,7 @@ def test_entities_are_counted_as_sets_of_spans_with_types():
     truth = torch.stack([consistent(row) for row in truth])
     sets = [[{*segments_in(row, words, LABELS)} for row in rows] for rows in (answers, truth)]
     both = sum(len(one & two) for one, two in zip(*sets, strict=True))
-    counts = entity_counts(answers, truth)
+    counts = summed(entity_counts(answers, truth))
     assert (int(counts.both), int(counts.answered), int(counts.labelled)) == (
         both,
         sum(map(len, sets[0])),
@@ -65,7 +65,7 @@ def consistent(row):
     ],
 )
 def test_one_entity_counts_by_beginning_end_and_type(answers, truth, expected):
-    counts = entity_counts(torch.tensor(answers).float(), torch.tensor(truth).float())
+    counts = summed(entity_counts(torch.tensor(answers).float(), torch.tensor(truth).float()))
     assert tuple(map(int, counts)) == expected
     scores = [float(part) for part in (counts.precision, counts.recall, counts.f1)]
     assert scores == ([1, 1, 1] if expected[0] else [0, 0, 0])
@@ -94,3 +94,18 @@ def test_the_chance_level_is_that_of_the_best_constant_set(name):
         for flags in itertools.product([0, 1], repeat=4)
     ]
     assert metric(name).chance(truth) == pytest.approx(max(constant))
+
+
+@pytest.mark.parametrize("name", sorted(SCORES))
+def test_samples_have_the_scores_of_their_rows(name):
+    generator = torch.Generator().manual_seed(0)
+    if name.startswith("entity"):
+        outputs, truth = rows_of(0)[0], rows_of(0)[0].flip(0)
+        truth = torch.stack([consistent(row) for row in truth])
+    else:
+        outputs = torch.randn(60, 4, generator=generator)
+        truth = (torch.rand(60, 4, generator=generator) < 0.3).float()
+    draws = torch.randint(60, (5, 60), generator=generator)
+    slow = [metric(name).score(outputs[row], truth[row]) for row in draws]
+    assert resampled(name, outputs, truth, draws).tolist() == pytest.approx(slow)
+    assert 0 < slow[0] < 1

@@ -10,7 +10,7 @@ import torch
 
 from sparing.core.errors import UsageError
 from sparing.layers.plan import full_plan
-from sparing.transfer.adaptive import adapt
+from sparing.transfer.adapting import adapt
 from sparing.transfer.blocks import find_blocks
 from sparing.transfer.freezing import freeze
 from sparing.transfer.importance import Importance, importance

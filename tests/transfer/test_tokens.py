@@ -12,7 +12,7 @@ import transformers
 import sparing
 from sparing.core.errors import CheckpointError, Unsupported, UsageError
 from sparing.layers.plan import narrowed
-from sparing.transfer.adaptive import adapt
+from sparing.transfer.adapting import adapt
 from sparing.transfer.freezing import freeze, segments
 from sparing.transfer.registry import NAME
 from sparing.transfer.tokens.adaptive import CLASSES, adapt_tokens, token_importance
@@ -149,11 +149,19 @@ def test_a_plan_that_leaves_tokens_or_inputs_out_is_refused(answer):
 def test_other_models_are_refused(answer):
     with pytest.raises(Unsupported, match="gives no answer for each token"):
         adapt_tokens(classifier())
-    with pytest.raises(Unsupported, match="is not a classifier"):
-        adapt(dense(answer))
     if answer == "span":
         with pytest.raises(Unsupported, match="3 ends of an answer"):
             adapt_tokens(dense(answer, num_labels=3))
+
+
+def test_adapt_takes_them_too(answer):
+    model = dense(answer)
+    whole, same = adapt(model), adapt_tokens(model)
+    assert type(whole) is type(same)
+    ids = torch.tensor([[2, 5, 7, 3]])
+    first = "logits" if answer == "entities" else "start_logits"
+    assert torch.equal(whole(input_ids=ids)[first], same(input_ids=ids)[first])
+    assert adapt(model, [1]).config.sparing["adaptive"]["exits"] == [1, len(whole.plan.heads)]
 
 
 def test_a_damaged_entry_is_named(answer, tmp_path):

@@ -48,7 +48,11 @@ class Scores:
         """For JSON."""
         result = self.evaluation
         scores = {
-            name: {"value": value, "interval": self.intervals[name], "count": result.count}
+            name: {
+                "value": value,
+                "interval": self.intervals[name],
+                "count": len(result.per_example.get(name, result.predictions)),
+            }
             for name, value in result.scores.items()
         }
         return {
@@ -127,7 +131,8 @@ def _resampled(name: str, evaluation: Evaluation) -> tuple[float, float]:
     import torch
 
     generator = torch.Generator().manual_seed(0)
-    sampled = torch.randint(evaluation.count, (RESAMPLES, evaluation.count), generator=generator)
+    count = len(evaluation.per_example.get(name, evaluation.predictions))
+    sampled = torch.randint(count, (RESAMPLES, count), generator=generator)
     if name in evaluation.per_example:
         values = torch.tensor(evaluation.per_example[name], dtype=torch.float64)[sampled].mean(1)
     else:
@@ -142,10 +147,13 @@ def _scores_of(name: str, evaluation: Evaluation, sampled: Tensor) -> Tensor:
     import torch
 
     from sparing.tasks.shared.scores import metric
+    from sparing.tasks.shared.sets import SCORES, resampled
 
     outputs, truth = evaluation.outputs, evaluation.truth
     assert outputs is not None
     assert truth is not None
+    if name in SCORES:
+        return resampled(name, outputs, truth, sampled)
     return torch.tensor([metric(name).score(outputs[row], truth[row]) for row in sampled])
 
 

@@ -14,7 +14,6 @@ import numpy as np
 from sparing.core.errors import UsageError
 from sparing.experiment.cells.probe import Shape, shape_of
 from sparing.experiment.inputs.fit import configuration, is_classifier, require_kind, require_reads
-from sparing.foreign.kinds import by_token
 from sparing.layers.plan import Plan
 from sparing.models import build_model, names
 from sparing.models.shared.labels import require_order
@@ -26,7 +25,8 @@ from sparing.tasks import Examples, Task
 from sparing.train import Distillation, Recipe, TrainResult, default_recipe, train
 from sparing.train.elastic import Draw, ElasticLoss
 from sparing.train.surroundings import generators_kept
-from sparing.transfer.adaptive import AdaptiveClassifier, adapt
+from sparing.transfer.adapting import adapt
+from sparing.transfer.adaptive import AdaptiveClassifier
 from sparing.transfer.dropout import without_dropout
 from sparing.transfer.embedding.adaptive import adapt_embedder, require_embedder
 from sparing.transfer.embedding.dense import SentenceEncoder, open_sentences, vector_importance
@@ -36,7 +36,7 @@ from sparing.transfer.gradual import labelled_batches
 from sparing.transfer.importance import importance
 from sparing.transfer.opening import open_model
 from sparing.transfer.ordering import order_by_importance
-from sparing.transfer.tokens.adaptive import adapt_tokens, token_importance
+from sparing.transfer.tokens.adaptive import token_importance
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -284,7 +284,7 @@ def adaptive_form(dense: Dense, exits: Sequence[int] | None = None) -> AdaptiveC
     """The adaptive form of a dense model, with heads after these layers."""
     if isinstance(dense, SentenceEncoder):
         return adapt_embedder(dense, exits)
-    return adapt_tokens(dense, exits) if by_token(type(dense).__name__) else adapt(dense, exits)
+    return adapt(dense, exits)
 
 
 def recipes(

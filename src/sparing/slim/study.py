@@ -103,10 +103,8 @@ def task_of(options: Options, data: Path | None = None) -> tuple[Task, Mapping[s
         )
         return task, options.task_options
     task, resolved = load_for(options.task, options.task_options, options.model, data)
-    if task.answer == "class":
-        return task, resolved
     require_tuned(options.model, task)
-    return followed(task), resolved
+    return (task if task.answer == "class" else followed(task)), resolved
 
 
 def steps_of(options: Options, task: Task, folder: Path, data: Path | None = None) -> Steps:

@@ -54,7 +54,7 @@ class Columns:
     pair: str
     label: str
     header: bool
-    answer: Literal["class", "number", "labels"]
+    answer: Literal["class", "number", "labels", "ranking"]
     skip_broken: bool
     encoding: str
 

@@ -42,9 +42,10 @@ METRICS = {
     "class": FACTS.metrics,
     "labels": ("micro_f1", "macro_f1", "same_labels"),
     "number": ("pearson", "spearman"),
+    "ranking": ("map", "mrr", "ndcg@10"),
 }
 SPLITS = {"train": ("train",), "test": ("test", "dev"), "validation": ("validation", "valid")}
-Kind = Literal["class", "labels", "number"]
+Kind = Literal["class", "labels", "number", "ranking"]
 
 
 def load(
@@ -69,6 +70,7 @@ def load(
 ) -> Task:
     """A task of your own rows: one text or two, and a class, several labels, or a number.
 
+    In a ``ranking`` they are a query, a document, and its relevance, from 0 on.
     ``source`` is a folder with train and test (or dev, and perhaps validation) as .tsv, .csv,
     .jsonl or .parquet, or one such file. Or a folder of ``save_to_disk``, or ``owner/name[:part]``
     of the hub. Instead, ``train``, ``test`` and ``validation`` may be files. Names are looked for
@@ -200,11 +202,11 @@ def _of_frames(
 
 def _answer(numbers: dict[str, int], columns: Columns, *, fixed: bool) -> Any:
     """How labels are read: numbers, or names that only training rows may add to."""
-    if columns.answer == "number":
+    if columns.answer in ("number", "ranking"):
         import torch
 
         most = torch.finfo(torch.float32).max  # the type of labels
-        return number_between(-most, most)
+        return number_between(0.0 if columns.answer == "ranking" else -most, most)
     if columns.answer == "labels":
         return lambda names: _numbered(numbers, names, fixed=fixed)
     if fixed:
@@ -243,7 +245,9 @@ def _labelled(splits: _Splits, columns: Columns, seed: int) -> tuple[tuple[str, 
     """The classes in order, and the rows with their numbers; a missing test split is cut."""
     labels: tuple[str, ...] = ("value",)
     rows = splits.rows
-    if columns.answer != "number":
+    if columns.answer == "ranking" and any(len(part[0].texts) < 2 for part in rows.values()):
+        raise DataError("task text: a ranking needs two columns of texts, a query and a document")
+    if columns.answer in ("class", "labels"):
         labels, rows = (_sorted if columns.answer == "class" else _with_flags)(splits)
     train, test = rows["train"], rows.get("test")
     if test is None:

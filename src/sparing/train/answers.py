@@ -95,7 +95,7 @@ def predictions_of(
         whole = bool(((labels == 0) | (labels == 1)).all())  # probabilities are another model's
         right = (given == (labels > 0)).all(-1).tolist() if whole else None
         return [row.nonzero().flatten().tolist() for row in given], right
-    if labels.ndim == 2:
+    if answer == "vector":
         return torch.cosine_similarity(outputs, labels, dim=-1).tolist(), None
     if labels.is_floating_point():
         return outputs[:, 0].tolist(), None

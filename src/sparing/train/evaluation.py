@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from sparing.core.errors import UsageError
 from sparing.tasks import Examples, Task
+from sparing.tasks.shared.rankings import MEASURES, values_by_query
 from sparing.tasks.shared.scores import scores
 from sparing.tasks.shared.spans import Passages, text_values
 from sparing.train._spans import answers_in
@@ -28,8 +29,8 @@ class Evaluation:
     ``right`` says for each example whether its class is right, for a text whether it matches
     exactly. For several labels and entities all must be right; it is None for numbers.
     ``per_example`` holds each example's value of the metrics that are means of such values and not
-    accuracies. ``outputs`` are what was scored, rows of ``Task.read``, against ``truth``; None
-    where answers are texts.
+    accuracies, of rankings each query's. ``outputs`` are what was scored, rows of ``Task.read``,
+    against ``truth``; None where answers are texts.
     """
 
     metric: str
@@ -101,12 +102,14 @@ def evaluate(
 
 def _of_outputs(task: Task, outputs: Tensor, truth: Tensor, losses: Tensor) -> Evaluation:
     predictions, right = predictions_of(outputs, truth, task.answer)
+    ranked = [name for name in task.metrics if name in MEASURES]
     return Evaluation(
         metric=task.metric,
         scores=scores(task.metrics, outputs, truth),
         loss=float(losses.double().mean()),
         predictions=predictions,
         right=right,
+        per_example={name: values_by_query(name, outputs[:, 0], truth) for name in ranked},
         outputs=outputs,
         truth=truth,
     )

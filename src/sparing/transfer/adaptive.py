@@ -311,7 +311,7 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         return packed
 
 
-def adapt(model: nn.Module, exits: Sequence[int] | None = None) -> AdaptiveClassifier:
+def adapt_classifier(model: nn.Module, exits: Sequence[int] | None = None) -> AdaptiveClassifier:
     """The adaptive form of a dense classifier, with the same answers until a plan is set.
 
     ``exits`` are the layers after which inputs may leave (every layer from the second on unless

@@ -296,13 +296,18 @@ def _require_answer(model: PreTrainedModel, task: Task, name: str) -> None:
 
 
 def require_tuned(source: str, task: Task) -> None:
-    """Raise ``UsageError`` unless a model's configuration names the task's answer and labels."""
+    """Raise ``UsageError`` unless a model's configuration names the task's answer and labels.
+
+    For a task with classes a model without a head will do: it is fine-tuned first.
+    """
     from sparing.models import names
     from sparing.models.shared.labels import require_order
 
     config, named = configuration(source), architecture(source)
     gives: str = by_token(named) or (answer_kind(config) if is_classifier(source) else "")
     classes = len(config.get("id2label") or "a" * config.get("num_labels", 2))
+    if task.answer == "class" and gives in ("", "class"):
+        return
     if source in names() or gives != task.answer or classes != task.classes:
         raise UsageError(
             f"{source} is not fine-tuned for task {task.name}: train it first with sparing train "

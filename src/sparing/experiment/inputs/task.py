@@ -30,6 +30,7 @@ def load_for(
     task: patches of another size would be another task. A task that can be read with a pretrained
     tokenizer takes that of the model.
     """
+    from sparing.experiment.inputs.order import in_models_order
     from sparing.tasks import load_task, options_of
     from sparing.tasks.shared.text import BYTES
 
@@ -40,7 +41,7 @@ def load_for(
     takes_tokenizer = bool(model) and "tokenizer" in options_of(name, data)
     if takes_tokenizer and "tokenizer" not in chosen and _has_tokenizer(model):
         chosen["tokenizer"] = str(expanded(model)) if model.startswith("~") else model
-    return load_task(name, data=data, **chosen), chosen
+    return in_models_order(load_task(name, data=data, **chosen), model), chosen
 
 
 def drawn_order(count: int) -> list[int]:

@@ -13,17 +13,17 @@ from sparing.report.figures.chart import Interval
 from sparing.report.run import Run
 from sparing.slim.answer import Entities, Number, OneClass, Vector
 from sparing.slim.texts import LABELLESS
+from sparing.tasks.shared.scores import ENTITY_SCORES
 
 NOT_DECIDED = "not decided: the machine was busy"
-_OF_ENTITIES = ("entity_f1", "entity_precision", "entity_recall")
 _OF_LABELS = ("micro_f1", "macro_f1", "same_labels")
 _SHARES = (
     *("accuracy", "top5", "f1", OneClass.metric, Entities.metric),
-    *_OF_ENTITIES,
+    *ENTITY_SCORES,
     *_OF_LABELS,
 )
 # Numbers, vectors and entities differ by something without a unit.
-_PLAIN = (Number.metric, Vector.metric, Entities.metric, "pearson", "spearman", *_OF_ENTITIES)
+_PLAIN = (Number.metric, Vector.metric, Entities.metric, "pearson", "spearman", *ENTITY_SCORES)
 
 
 def score_text(run: Run, value: float) -> str:

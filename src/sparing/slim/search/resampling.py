@@ -9,7 +9,9 @@ from torch import Tensor
 from sparing.core.errors import UsageError
 from sparing.measure.statistics import Difference, with_unseen
 from sparing.slim.answer import cosines
+from sparing.tasks.shared.rankings import MEASURES, values_by_query
 from sparing.tasks.shared.scores import metric
+from sparing.tasks.shared.sets import SCORES, resampled
 
 RESAMPLES = 2_000
 # Two-sided, so that its upper end is one standard error above the difference.
@@ -36,10 +38,14 @@ def score_difference(
     score = metric(name).score
     value = score(candidate, labels) - score(baseline, labels)
     generator = torch.Generator().manual_seed(seed)
-    draws = torch.randint(len(labels), (RESAMPLES, len(labels)), generator=generator)
     first, second = (_by_example(name, answers, labels) for answers in (candidate, baseline))
+    count = len(labels) if first is None else len(first)
+    draws = torch.randint(count, (RESAMPLES, count), generator=generator)
     if first is not None and second is not None:
         spread = (first - second)[draws].mean(1)
+    elif name in SCORES:
+        one, two = (resampled(name, answers, labels, draws) for answers in (candidate, baseline))
+        spread = one - two
     else:
         differences = [
             score(candidate[d], labels[d]) - score(baseline[d], labels[d]) for d in draws
@@ -47,15 +53,21 @@ def score_difference(
         spread = torch.tensor(differences, dtype=torch.float64)
     ends = torch.tensor([(1 - confidence) / 2, (1 + confidence) / 2], dtype=torch.float64)
     low, high = spread.double().quantile(ends).tolist()
-    return Difference(value, with_unseen((low, high), len(labels), confidence), len(labels))
+    return Difference(value, with_unseen((low, high), count, confidence), count)
 
 
 def _by_example(name: str, answers: Tensor, labels: Tensor) -> Tensor | None:
-    """Each example's value of a metric that is a mean of such values; None for others."""
+    """Each example's value of a metric that is a mean of such values; None for others.
+
+    Rankings have one for each query.
+    """
     if name in ("accuracy", "agreement"):
         return (answers.argmax(-1) == labels).double()
     if name == "same_answer":
         return (answers == labels).all(-1).double()
+    if name in MEASURES:
+        values = values_by_query(name, answers[:, 0], labels)
+        return torch.tensor(values, dtype=torch.float64)
     return cosines(answers, labels) if name == "cosine" else None
 
 

@@ -1,8 +1,8 @@
 """Metrics by name: the score of a model's outputs, and that of the best constant answer.
 
 Outputs are (count, classes) scores for classes, (count, labels) logits for several labels, (count,
-1) values for numbers, and rows of ``Task.read`` for entities. Every metric is 1 at best. Those of
-scipy and scikit-learn are used unchanged.
+1) values for numbers, and rows of ``Task.read`` for entities. Labels are those of ``Task.truth``.
+Every metric is 1 at best. Those of scipy and scikit-learn are used unchanged.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from sparing.core.errors import UsageError, nearest, quoted
-from sparing.tasks.shared.sets import best_constant_f1, entity_counts, label_counts, total
+from sparing.tasks.shared.rankings import MEASURES, mean_by_chance, values_by_query
+from sparing.tasks.shared.sets import best_constant_f1, every_label_f1, set_score
 
 Outputs = Float[Tensor, "count outputs"]
 Labels = Shaped[Tensor, "count ..."]
 MANY = 5
+ENTITY_SCORES = ("entity_f1", "entity_precision", "entity_recall")
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,9 @@ def _correlation(kind: str) -> Callable[[Outputs, Labels], float]:
     def score(outputs: Outputs, labels: Labels) -> float:
         from scipy import stats
 
-        values, truth = outputs[:, 0].double(), labels.double()
+        # beside the relevance of documents there is a column of their queries
+        truth = (labels[:, 0] if labels.ndim == 2 else labels).double()
+        values = outputs[:, 0].double()
         if _constant(values) or _constant(truth):
             return 0.0
         result = getattr(stats, kind)(values.cpu().numpy(), truth.cpu().numpy())
@@ -145,26 +149,22 @@ def _commonest_row(labels: Labels) -> float:
     return float(counts.max()) / len(labels)
 
 
-def _micro(outputs: Outputs, labels: Labels) -> float:
-    """The F1 of all labels together; one is given from a probability of 0.5 on."""
-    return float(total(label_counts(outputs >= 0, labels >= 0.5)).f1)
-
-
-def _macro(outputs: Outputs, labels: Labels) -> float:
-    """The mean over labels of their F1, which is 0 for a label that is neither given nor true."""
-    return float(label_counts(outputs >= 0, labels >= 0.5).f1.mean())
-
-
 def _same_labels(outputs: Outputs, labels: Labels) -> float:
     return float(((outputs >= 0) == (labels >= 0.5)).all(-1).double().mean())
 
 
-def _best_labels(labels: Labels) -> float:
-    return best_constant_f1(labels >= 0.5)
+def _of_sets(name: str, chance: Callable[[Labels], float]) -> Metric:
+    return Metric(lambda outputs, labels: set_score(name, outputs, labels), chance)
 
 
-def _all_labels(labels: Labels) -> float:
-    return float(label_counts(torch.ones_like(labels, dtype=torch.bool), labels >= 0.5).f1.mean())
+def _ranked(name: str) -> Metric:
+    """The mean over queries; the chance level is that of a random order."""
+
+    def score(outputs: Outputs, labels: Labels) -> float:
+        values = values_by_query(name, outputs[:, 0], labels)
+        return sum(values) / max(1, len(values))
+
+    return Metric(score, lambda labels: mean_by_chance(name, labels))
 
 
 METRICS: Mapping[str, Metric] = {
@@ -186,13 +186,10 @@ METRICS: Mapping[str, Metric] = {
     "pearson": Metric(_correlation("pearsonr"), _nothing),
     "spearman": Metric(_correlation("spearmanr"), _nothing),
     # of several labels
-    "micro_f1": Metric(_micro, _best_labels),
-    "macro_f1": Metric(_macro, _all_labels),
+    "micro_f1": _of_sets("micro_f1", lambda labels: best_constant_f1(labels >= 0.5)),
+    "macro_f1": _of_sets("macro_f1", lambda labels: every_label_f1(labels >= 0.5)),
     "same_labels": Metric(_same_labels, _commonest_row),
     # of entities, by span and type
-    "entity_f1": Metric(lambda rows, truth: float(entity_counts(rows, truth).f1), _nothing),
-    "entity_precision": Metric(
-        lambda rows, truth: float(entity_counts(rows, truth).precision), _nothing
-    ),
-    "entity_recall": Metric(lambda rows, truth: float(entity_counts(rows, truth).recall), _nothing),
+    **{name: _of_sets(name, _nothing) for name in ENTITY_SCORES},
+    **{name: _ranked(name) for name in MEASURES},
 }

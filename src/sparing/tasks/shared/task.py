@@ -41,7 +41,8 @@ class Examples(Dataset[dict[str, Tensor]]):
     ``token_types`` separate a pair's first text (0) from its second (1), where the tokenizer makes
     them. ``boxes`` locate the object in an image: centre, width and height, in shares of the
     image's sides. ``words`` are the numbers of the tokens' words, where models answer for each
-    token: see ``tasks.shared.tokens``.
+    token: see ``tasks.shared.tokens``. ``queries`` are the numbers of the queries that documents,
+    the examples, are ranked for.
     """
 
     input_name: Literal["pixel_values", "input_ids", "values"]
@@ -51,6 +52,7 @@ class Examples(Dataset[dict[str, Tensor]]):
     passages: Passages | None = None
     boxes: Float[Tensor, "count 4"] | None = None
     words: Sequence[Tensor] | None = None
+    queries: Int[Tensor, " count"] | None = None
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.labels):
@@ -110,7 +112,9 @@ class Examples(Dataset[dict[str, Tensor]]):
         boxes = None if self.boxes is None else self.boxes[chosen]
         words = None if self.words is None else [self.words[index] for index in indices]
         labels = self.labels[chosen]
-        return Examples(self.input_name, inputs, labels, token_types, passages, boxes, words)
+        queries = None if self.queries is None else self.queries[chosen]
+        more = (token_types, passages, boxes, words, queries)
+        return Examples(self.input_name, inputs, labels, *more)
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,8 +228,13 @@ class Task:
         return torch.stack(rows)
 
     def truth(self, examples: Examples) -> Shaped[Tensor, "count ..."]:
-        """What the answers to examples are compared with: their labels, entities as ``read``."""
+        """What the answers to examples are compared with: their labels, entities as ``read``.
+
+        Documents that are ranked have their queries beside.
+        """
         labels = examples.labels
+        if examples.queries is not None:
+            return torch.stack((labels.double(), examples.queries.double()), 1)
         if self.answer != "entities" or labels.ndim == 1 or labels.is_floating_point():
             return labels
         assert examples.words is not None

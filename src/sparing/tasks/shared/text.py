@@ -15,7 +15,8 @@ from torch import Tensor
 from sparing.core.errors import DataError, UsageError, quoted
 from sparing.core.paths import expanded
 from sparing.tasks._facts import Facts
-from sparing.tasks._splits import pooled_when_rare, stratified
+from sparing.tasks._splits import kept_together, pooled_when_rare, stratified
+from sparing.tasks.shared.rankings import queries_of, query_note
 from sparing.tasks.shared.table import Row
 from sparing.tasks.shared.task import Examples, Task
 from sparing.tasks.shared.tokens import words_of
@@ -93,9 +94,13 @@ def text_task(
     labels: tuple[str, ...],
     corpus: Corpus,
     reading: Reading,
-    answer: Literal["class", "number", "labels"] = "class",
+    answer: Literal["class", "number", "labels", "ranking"] = "class",
 ) -> Task:
-    """A task of texts or pairs, validation cut by seed from the training rows where needed."""
+    """A task of texts or pairs, validation cut by seed from the training rows where needed.
+
+    Where the answer is a ``ranking``, it is a number, the relevance of a pair's second text; rows
+    with the same first text are of one query, which is in one split alone.
+    """
     least = 5 if len(corpus.test[0].texts) > 1 else 2
     if reading.max_tokens < least:
         raise UsageError(f"{name}: max_tokens must be at least {least}; got {reading.max_tokens}")
@@ -116,7 +121,7 @@ def text_task(
         source=facts.source,
         metrics=facts.metrics,
         metric=facts.metric,
-        answer=answer,
+        answer="number" if answer == "ranking" else answer,
         vocabulary=encoder.size,
         pad_id=encoder.pad,
         tokenizer=encoder.tokenizer,
@@ -134,6 +139,10 @@ def encoded_splits(
     splits, notes = {}, []
     for name, part in rows.items():
         splits[name], cut = _examples(part, encoder, answer)
+        if answer == "ranking" and name != "train":
+            relevance = torch.tensor([row.label for row in part], dtype=torch.float64)
+            queries = queries_of([row.texts for row in part])
+            notes.append(f"{name}: {query_note(torch.stack((relevance, queries.double()), 1))}")
         if cut:
             notes.append(
                 f"{name}: {cut} of {len(part)} texts have more than {max_tokens} tokens and were "
@@ -146,12 +155,27 @@ def cut_rows(
     rows: Sequence[Row], sizes: Sequence[int], seed: int, answer: str = "class"
 ) -> list[list[Row]]:
     """Disjoint parts of the given sizes, by the texts and the seed, not by their order."""
+    if answer == "ranking":
+        return _by_query(rows, sizes, seed)
     keys, labels = ["\t".join(row.texts) for row in rows], [row.label for row in rows]
     strata: Sequence[Hashable] = [round(label) for label in labels]
     if answer != "class":
         values = labels if answer == "number" else [row.flags for row in rows]
         strata = pooled_when_rare(values, sizes)
     parts = stratified(strata, keys, sizes, seed)
+    return [[rows[index] for index in part] for part in parts]
+
+
+def _by_query(rows: Sequence[Row], sizes: Sequence[int], seed: int) -> list[list[Row]]:
+    """The same with all rows of a query in one part; the sizes are the most that a part has.
+
+    Where they are those of all rows, the last part gets what others have no room for.
+    """
+    *first, last = sizes
+    parts = kept_together([row.texts[:1] for row in rows], first, seed)
+    if sum(sizes) < len(rows) and len(parts[-1]) > last:
+        texts = [rows[index].texts[:1] for index in parts[-1]]
+        parts[-1] = [parts[-1][index] for index in kept_together(texts, (last,), seed)[0]]
     return [[rows[index] for index in part] for part in parts]
 
 
@@ -318,4 +342,5 @@ def _examples(rows: Sequence[Row], encoder: Encoder, answer: str) -> tuple[Examp
         raise DataError(
             "a text has no tokens: the tokenizer adds none and drops all its characters"
         )
-    return Examples("input_ids", inputs, labels, carried, words=words), cut
+    queries = queries_of([row.texts for row in rows]) if answer == "ranking" else None
+    return Examples("input_ids", inputs, labels, carried, words=words, queries=queries), cut

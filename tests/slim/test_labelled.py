@@ -1,0 +1,96 @@
+"""A labelled task of entities: the dense model's answers guide, and the labels score at the end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sparing.core.errors import Unsupported, UsageError
+from sparing.experiment.inputs.task import load_for
+from sparing.report.page import write_report
+from sparing.slim.options import Options
+from sparing.slim.study import prepare, task_of
+from sparing.tasks.shared.scores import scores
+from sparing.train import Recipe, evaluate, train
+from sparing.transfer.opening import open_model
+from tests.agree.kinds import ENTITIES, LABELS, save
+from tests.slim.conftest import TINY, of_name, run_of
+from tests.tasks.conll import save_conll
+from tests.tasks.test_rankings import save_queries
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("labelled")
+    model = save(folder / "model", "entities", num_hidden_layers=3, initializer_range=0.2)
+    source = str(save_conll(folder / "ner", train=120, dev=240, test=60))
+    tagger, task = open_model(str(model)), load_for(source, {}, str(model), None)[0]
+    recipe = Recipe(epochs=12, batch_size=8, learning_rate=0.01, evaluate_every_epochs=4)
+    train(tagger, task, recipe, output_dir=folder / "training-run")
+    tagger.save_pretrained(model)
+    return Options(model=str(model), task=source, **TINY)
+
+
+@pytest.fixture(scope="module")
+def finished(options, tmp_path_factory):
+    return run_of(options, tmp_path_factory.mktemp("run") / "ner", "onnxruntime")
+
+
+def test_every_form_is_scored_by_the_labels(finished, options):
+    assert [failure.error for failure in finished.failures] == []
+    task = load_for(options.task, {}, options.model, None)[0]
+    assert task.labels == ENTITIES  # the model's order, not the task's own
+    right = evaluate(open_model(options.model), task).scores
+    assert right["entity_f1"] > 0.3
+    for name in (*task.metrics, "same_answer"):
+        scored = of_name(finished, "whole_score", metric=name, arm="dense", precision="float32")
+        expected = right.get(name, 1.0)
+        assert [record.value for record in scored] == pytest.approx([expected] * len(scored))
+        assert {record.labels["primary"] for record in scored} == {name == "entity_f1"}
+    assert len(of_name(finished, "disagreement")) == 1
+    given = task_of(options)[0]
+    assert (given.metric, given.metrics[1:]) == ("same_answer", task.metrics)
+
+
+def test_the_page_shows_both(finished):
+    page = write_report(finished.folder)["md"].read_text()
+    assert "| Entity F1 |" in page
+    assert "Same answer" in page  # plans are chosen by agreement
+    (goal,) = [goal for goal in finished.goals if "dense score kept" in goal.name]
+    assert goal.value is not None
+
+
+def test_a_model_of_another_task_is_named(options, tmp_path):
+    base = save(tmp_path / "number", "number")
+    with pytest.raises(UsageError, match="is not fine-tuned for task ner: train it first with"):
+        prepare(replace(options, model=str(base)), tmp_path / "run")
+    span = save(tmp_path / "span", "span")
+    with pytest.raises(Unsupported, match="segments of passages: give --texts FILE"):
+        prepare(replace(options, model=str(span)), tmp_path / "run")
+    path = save_queries(tmp_path / "t.csv", 200)
+    ranked = {"task": str(path), "task_options": {"answer": "ranking"}, "model": str(base)}
+    with pytest.raises(UsageError, match="give --most-difference"):
+        prepare(replace(options, **ranked), tmp_path / "run")
+
+
+def test_rankings_and_several_labels_are_prepared_too(options, tmp_path):
+    reranker = save(tmp_path / "number", "number")
+    path = save_queries(tmp_path / "t.csv", 200)
+    ranked = {"task": str(path), "task_options": {"answer": "ranking"}, "most_difference": 0.1}
+    given = replace(options, model=str(reranker), **ranked)
+    prepare(given, tmp_path / "run")
+    task = task_of(given)[0]
+    assert (task.metric, task.metrics[1]) == ("correlation", "map")
+    truth = task.truth(task.test)
+    perfect = scores(("map", "mrr", "ndcg@10"), truth[:, :1], truth)
+    assert perfect == {"map": 1, "mrr": 1, "ndcg@10": 1}
+    guard = save(tmp_path / "labels", "labels")
+    lines = ["text,label"]
+    lines += [
+        f"text {n},{'|'.join(name for name in LABELS if n % (2 + len(name)) == 0)}"
+        for n in range(900)
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    several = {"task": str(path), "task_options": {"answer": "labels"}, "model": str(guard)}
+    prepare(replace(options, **several), tmp_path / "other")
