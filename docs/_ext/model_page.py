@@ -30,7 +30,7 @@ INTRO = """\
 Every cell was made by giving a tiny model of that kind to the verb, as BERT or ViT.
 Which families each verb takes: its [guide](../how-to/index.md).
 
-- *texts*: `slim` needs `--texts` and no labels.
+- *texts*: `slim` needs `--texts`: no task has such answers. Others take a `--task` too.
 - *new head*: the model is fine-tuned as a classifier first; its own head is not used.
 - `train` stands for `evaluate` and `compare` too: they take the same models.
 - `swap` and `adapt` are functions of Python.

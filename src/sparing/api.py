@@ -154,9 +154,7 @@ def slim(
     from sparing.slim import STUDY, study
 
     if not isinstance(model, str | Path):
-        require_encoder(
-            model, texts=texts is not None, task=not isinstance(task, str) or task != ""
-        )
+        require_encoder(model, texts=texts is not None, task=task is not None and task != "")
     task, named = _task_or_texts(task, texts, model)
     folder = _path(output_dir) or Path("runs") / f"slim-{_name_of(named) or 'texts'}"
     given = _texts_of(texts, folder) | {"speed": float(speed), "floor": floor, "agree": agree}

@@ -33,14 +33,14 @@ def test_values_are_those_of_scikit_learn(seed):
     precision, gain, first = [], [], []
     for query in range(6):
         rows = truth[:, 1] == query
-        relevance, given = truth[rows, 0].numpy()[None], scores[rows].numpy()[None]
-        precision.append(label_ranking_average_precision_score(relevance, given))
-        gain.append(ndcg_score(relevance, given, k=10, ignore_ties=True))
-        order = relevance[0][given[0].argsort()[::-1]]
+        relevance, guess = truth[rows, 0].numpy()[None], scores[rows].numpy()[None]
+        precision.append(label_ranking_average_precision_score(relevance, guess))
+        gain.append(ndcg_score(relevance, guess, k=10, ignore_ties=True))
+        order = relevance[0][guess[0].argsort()[::-1]]
         first.append(1 / (1 + order.argmax()))
     for name, values in zip(NAMES, (precision, first, gain), strict=True):
-        found = values_by_query(name, scores, truth)
-        assert sorted(found) == pytest.approx(sorted(values))
+        given = values_by_query(name, scores, truth)
+        assert sorted(given) == pytest.approx(sorted(values))
         assert metric(name).score(scores[:, None], truth) == pytest.approx(mean(values))
 
 
@@ -89,8 +89,8 @@ def save_queries(path, queries=30):
     lines = ["query,document,label"]
     for number in range(queries):
         for other in range(4):
-            told = number if other == number % 4 else (number + 1 + other) % queries
-            lines.append(f"which is n{number},this is n{told},{int(told == number)}")
+            named = number if other == number % 4 else (number + 1 + other) % queries
+            lines.append(f"which is n{number},this is n{named},{int(named == number)}")
     path.write_text("\n".join(lines) + "\n")
     return path
 

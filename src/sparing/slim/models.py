@@ -13,7 +13,8 @@ import numpy as np
 
 from sparing.core.errors import UsageError
 from sparing.experiment.cells.probe import Shape, shape_of
-from sparing.experiment.inputs.fit import configuration, is_classifier, require_kind, require_reads
+from sparing.experiment.inputs.fit import is_classifier, require_kind, require_reads
+from sparing.experiment.inputs.folder import configuration
 from sparing.layers.plan import Plan
 from sparing.models import build_model, names
 from sparing.models.shared.labels import require_order

@@ -31,9 +31,8 @@ def distillation_loss(
     of several labels are summed; for entities the mean is over real tokens.
 
     Source: Hinton et al., 2015, arXiv 1503.02531, section 2 (the factor T^2 keeps the gradients'
-    size); Jiao et al., 2020, arXiv 1909.10351, equation 8, for hidden states. What differs: no
-    projection between widths; a student of another width raises ``UsageError`` unless the weight
-    of the hidden states is 0.
+    size); Jiao et al., 2020, arXiv 1909.10351, equation 8, for hidden states. What differs: widths
+    are not projected; another width raises ``UsageError`` unless the hidden states' weight is 0.
     """
     inputs = {name: value for name, value in batch.items() if name != "labels"}
     follow = weights.hidden_states > 0

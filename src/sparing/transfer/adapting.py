@@ -17,7 +17,7 @@ def adapt(model: nn.Module, exits: Sequence[int] | None = None) -> AdaptiveClass
 
     Of a classifier, ``exits`` are the layers after which inputs may leave (every layer from the
     second on unless given). Of a model that answers for each token they are the layers at which a
-    plan may end (every layer): no token leaves early. Heads after them begin with the weights of
+    plan may end (every layer): no token exits early. Heads after them begin with the weights of
     the model's own. The dense model does not change. Raises ``Unsupported`` naming the known
     families for other families and other kinds of models.
     """

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparing.core.errors import Unsupported, UsageError
 from sparing.core.paths import expanded
-from sparing.core.reading import parse_json, read_plain
+from sparing.experiment.inputs.folder import architecture, configuration
 from sparing.foreign.kinds import answer_kind, by_token
 
 if TYPE_CHECKING:
@@ -27,21 +27,6 @@ OTHER_HEADS = {
 IMAGES = "ForImageClassification"
 CLASSIFIERS = ("ForSequenceClassification", IMAGES, "AdaptiveClassifier")
 SENTENCE_FILES = ("modules.json", "config_sentence_transformers.json")
-
-
-def configuration(source: str) -> dict[str, Any]:
-    """A model folder's config.json; empty where there is none that can be read."""
-    try:
-        content = parse_json(read_plain(expanded(source) / "config.json"), finite=False)
-    except (OSError, ValueError, RuntimeError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def architecture(source: str) -> str:
-    """The class that a model folder was saved from; empty where it does not say."""
-    named = configuration(source).get("architectures")
-    return str(named[0]) if isinstance(named, list) and named else ""
 
 
 def is_classifier(source: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sparing.experiment.inputs.fit import configuration
+from sparing.experiment.inputs.folder import configuration
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -33,6 +33,8 @@ VOCABULARIES = (
     "source.spm",
 )
 VALIDATION = 2000
+# The label of a ranking is a number: the relevance of a pair's second text to its first.
+TextAnswer = Literal["class", "number", "labels", "ranking"]
 
 
 class Encoded(NamedTuple):
@@ -94,13 +96,9 @@ def text_task(
     labels: tuple[str, ...],
     corpus: Corpus,
     reading: Reading,
-    answer: Literal["class", "number", "labels", "ranking"] = "class",
+    answer: TextAnswer = "class",
 ) -> Task:
-    """A task of texts or pairs, validation cut by seed from the training rows where needed.
-
-    Where the answer is a ``ranking``, it is a number, the relevance of a pair's second text; rows
-    with the same first text are of one query, which is in one split alone.
-    """
+    """A task of texts or pairs, validation cut by seed from the training rows where needed."""
     least = 5 if len(corpus.test[0].texts) > 1 else 2
     if reading.max_tokens < least:
         raise UsageError(f"{name}: max_tokens must be at least {least}; got {reading.max_tokens}")
