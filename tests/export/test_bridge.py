@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import venv
 
 import numpy as np
 import pytest
@@ -16,14 +15,7 @@ import pytest
 from sparing.cli import main
 from tests.agree.kinds import save
 from tests.agree.models import rows
-
-PACKAGES = ("torch==2.13.0", "sentence-transformers[openvino]>=6,<7")
-OPENED = """
-import json, sys
-from sentence_transformers import SentenceTransformer
-folder, texts = sys.argv[1], json.loads(sys.argv[2])
-print(json.dumps(SentenceTransformer(folder, backend="openvino").encode(texts).tolist()))
-"""
+from tests.environments import BRIDGE, ENCODE, environment
 
 
 @pytest.mark.slow
@@ -34,13 +26,10 @@ def test_sentence_transformers_opens_the_openvino_form(tmp_path):
     with pytest.raises(SystemExit) as ended:
         main(["export", str(model), "--to", "openvino", "--output-dir", str(folder)])
     assert ended.value.code == 0
-    venv.create(tmp_path / "venv", with_pip=True)
-    python = tmp_path / "venv" / "bin" / "python"
-    for package in PACKAGES:
-        subprocess.run([python, "-m", "pip", "install", "-q", package], check=True, timeout=1200)
+    python = environment(tmp_path / "venv", *BRIDGE)
     texts = rows(5)
     opened = subprocess.run(
-        [python, "-c", OPENED, folder, json.dumps(texts)],
+        [python, "-c", ENCODE, folder, json.dumps(texts)],
         capture_output=True,
         text=True,
         timeout=300,

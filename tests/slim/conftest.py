@@ -13,6 +13,7 @@ from sparing.experiment.registry import find_study
 from sparing.slim.evidence import certify, screen
 from sparing.slim.options import Options
 from sparing.slim.search import choose
+from tests.environments import environment, lacks
 
 GOOD, BAD = ("good", "fine", "great"), ("bad", "poor", "awful")
 NEUTRAL = tuple(f"w{number}" for number in range(40))
@@ -119,6 +120,14 @@ def _free_sizes():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="session")
+def bare_python(tmp_path_factory):
+    """Python in an environment that has ONNX Runtime and tokenizers, and no PyTorch or sparing."""
+    python = environment(tmp_path_factory.mktemp("bare") / "venv", "onnxruntime", "tokenizers")
+    assert lacks(python, "torch", "transformers", "sparing")
+    return python
 
 
 @pytest.fixture(scope="session")

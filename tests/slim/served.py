@@ -15,14 +15,14 @@ from sparing.slim.promise import Promise
 from sparing.slim.serving import write_serving
 
 
-def written(steps, form, folder):
+def written(steps, form, folder, python=sys.executable):
     """The card of a form's folder, and the numbers that its program prints for "a text"."""
-    card, printed = printed_by(steps, form, folder)
+    card, printed = printed_by(steps, form, folder, python)
     numbers = re.sub(r"\s+", ",", printed.replace("[ ", "["))
     return card, np.array(ast.literal_eval(numbers))
 
 
-def printed_by(steps, form, folder):
+def printed_by(steps, form, folder, python=sys.executable):
     """The card of a form's folder, and what its program prints without PyTorch."""
     folder.mkdir()
     write_serving(steps, form, promised(form), folder)
@@ -30,7 +30,7 @@ def printed_by(steps, form, folder):
     program = card.partition("```python\n")[2].partition("```")[0]
     assert len(program.splitlines()) <= 25
     run = subprocess.run(
-        [sys.executable, "-c", f"{program}\nimport sys\nassert 'torch' not in sys.modules"],
+        [python, "-c", f"{program}\nimport sys\nassert 'torch' not in sys.modules"],
         cwd=folder,
         capture_output=True,
         text=True,

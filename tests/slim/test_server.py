@@ -42,6 +42,14 @@ def test_it_runs_exits_and_the_dense_model_behind_them(steps, engine, threshold,
     assert (gap > 1e-3) == (threshold == 0.5)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("threshold", [0.5, 0.999999])
+def test_it_runs_in_an_environment_without_pytorch(steps, bare_python, threshold, tmp_path):
+    form = formed("slim", "onnxruntime", threshold=threshold, cascade=True)
+    answer = written(steps, form, tmp_path / "serve", bare_python)[1]
+    np.testing.assert_allclose(answer, expected(steps, form), rtol=1e-2, atol=1e-2)
+
+
 def test_it_holds_a_configuration_and_no_weights_of_pytorch(steps, tmp_path):
     folder = tmp_path / "serve"
     written(steps, formed("slim", "onnxruntime"), folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from sparing.slim.evidence.changed import Changed, Moved, changed_of, read_chang
 from sparing.slim.options import Options
 from sparing.slim.study import prepare, steps_of, task_of
 from tests.agree.kinds import save
+from tests.environments import BRIDGE, ENCODE, environment
 from tests.slim.conftest import ROWS, TINY, of_name, run_of, texts_of
 from tests.slim.served import expected, formed, written
 
@@ -101,6 +103,30 @@ def test_the_program_on_the_card_of_the_served_folder_gives_the_vector(
     opened = SentenceTransformer(str(finished.folder / "model"), device="cpu")
     ours = opened.encode(["a text"])[0]
     assert (np.abs(vector - ours).max() < 1e-4) == (model == "slim")
+
+
+@pytest.mark.slow
+def test_the_program_runs_in_an_environment_without_pytorch(
+    finished, options, bare_python, tmp_path
+):
+    steps = steps_of(options, task_of(options)[0], finished.folder)
+    form = formed("slim", "onnxruntime")
+    vector = written(steps, form, tmp_path / "serve", bare_python)[1]
+    np.testing.assert_allclose(vector, expected(steps, form), rtol=0, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_sentence_transformers_opens_the_served_folder_in_openvino(finished, options, tmp_path):
+    steps = steps_of(options, task_of(options)[0], finished.folder)
+    written(steps, formed("slim", "openvino"), tmp_path / "serve")
+    python = environment(tmp_path / "venv", *BRIDGE)
+    given = [python, "-c", ENCODE, tmp_path / "serve", json.dumps(["a text", "good w3 bad"])]
+    opened = subprocess.run(given, capture_output=True, text=True, timeout=300)
+    assert opened.returncode == 0, opened.stderr[-2000:]
+    vectors = np.array(json.loads(opened.stdout.splitlines()[-1]))
+    ours = SentenceTransformer(str(finished.folder / "model"), device="cpu")
+    texts = ["a text", "good w3 bad"]
+    np.testing.assert_allclose(vectors, ours.encode(texts), atol=0.02)  # bfloat16, on some
 
 
 def test_an_embedding_model_needs_texts(embedder, tmp_path):
