@@ -216,7 +216,6 @@ def test_pictures_come_back_as_they_were(tmp_path):
         ({"text": ["a", "b"]}, "has no column 'label'"),
         ({"label": [0, 1]}, "no column of texts or images"),
         ({"input_ids": [[1], [2]], "label": [0, 1]}, "the one before it was tokenized"),
-        ({"text": ["a", "b"], "label": [[0, 1], [1, 1]]}, "several labels a row"),
     ],
 )
 def test_data_that_is_no_task_says_why(tmp_path, columns, words):

@@ -150,11 +150,9 @@ def slim(
 
         outcome = sparing.slim("my-fine-tuned-bert", texts="my-texts.txt")
     """
-    from sparing.experiment.inputs.fit import require_encoder
     from sparing.slim import STUDY, study
 
-    if not isinstance(model, str | Path):
-        require_encoder(model, texts=texts is not None, task=task is not None and task != "")
+    _require_encoder(model, task, texts)
     task, named = _task_or_texts(task, texts, model)
     folder = _path(output_dir) or Path("runs") / f"slim-{_name_of(named) or 'texts'}"
     given = _texts_of(texts, folder) | {"speed": float(speed), "floor": floor, "agree": agree}
@@ -305,6 +303,15 @@ def _batches(
         loaded, _ = given.load(path or origin, data)
     require_fit(inner, loaded, path or name)
     return labelled_batches(loaded, examples)
+
+
+def _require_encoder(model: Any, task: Any, texts: Any) -> None:
+    """Raise for a model object that slim cannot make faster, before anything is written."""
+    from sparing.experiment.inputs.fit import require_encoder
+    from sparing.experiment.inputs.given import names_labels
+
+    if not isinstance(model, str | Path):
+        require_encoder(model, texts=texts is not None, task=names_labels(task))
 
 
 def _save(model: Any, path: str, tokenizer: Any, folder: Path) -> None:

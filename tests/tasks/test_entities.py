@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import gzip
+import json
 
+import datasets
 import pytest
 import torch
 
 from sparing.answers.base import Encoded
 from sparing.answers.entities import entities_in
 from sparing.core.errors import DataError, UsageError
+from sparing.experiment.inputs.given import Given, given_data
 from sparing.tasks import load_task
 from sparing.tasks.shared.conll import read_conll
 from sparing.tasks.shared.task import UNLABELLED
@@ -62,7 +65,7 @@ def test_entities_that_begin_inside_are_noted_with_the_first_line(tmp_path):
         ("a\tO\nb\n", r"line 2 \(1 column, not 2\)"),
         ("a\tO\nb\tO\tO\n", r"line 2 \(3 columns, not 2\)"),
         ("a b\tO\n\tO\n", r"line 2 \(no word\)"),
-        ("a\tO\nb\t\n", r"line 2 \(label ''; O, B-TYPE and I-TYPE"),
+        ("a\tO\nb\t\n", r"line 2 \(label ''; O, B-TYPE, I-TYPE"),
         ("a\tO\nb\tX-PER\n", r"line 2 \(label 'X-PER'; O"),
         ("a\tB-\n", r"line 1 \(label 'B-'; O"),
         ("a\tB-PER\nb\tPER\n", r"line 2 \(label 'PER', and on line 1 B-PER\)"),
@@ -233,3 +236,89 @@ def test_wnut_is_read_in_its_published_splits(tmp_path):
     (folder / "dev.conll").write_text("a\tB-planet\n")
     with pytest.raises(DataError, match="validation holds the label 'B-planet'"):
         load_task("wnut17", data=tmp_path)
+
+
+ROWS = [
+    {"tokens": [word for word, _ in text], "ner_tags": [label for _, label in text]}
+    for text in TEXTS
+]
+NAMES = ("O", "B-LOC", "I-LOC", "B-PER")
+
+
+def lines(rows):
+    return "\n".join(map(json.dumps, rows)) + "\n"
+
+
+def words_in(task):
+    """The words and the labels of all texts of a task, in no order."""
+    listed = []
+    for split in (task.train, task.validation, task.test):
+        for words, labels in zip(split.words, split.labels, strict=True):
+            first = {word: n for n, word in reversed([*enumerate(words.tolist())]) if word >= 0}
+            listed.append(tuple(task.labels[labels[first[word]]] for word in sorted(first)))
+    return sorted(listed)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "numbers", "saved"])
+def test_lists_of_words_and_labels_are_read(tmp_path, form):
+    numbered = [
+        {"words": row["tokens"], "tags": [NAMES.index(label) for label in row["ner_tags"]]}
+        for row in ROWS
+    ]
+    path, options = tmp_path / "t.jsonl", {}
+    if form == "jsonl":
+        path.write_text(lines(ROWS * 5))
+    elif form == "numbers":
+        path.write_text(lines(numbered * 5))
+        options["names"] = ",".join(NAMES)
+    elif form == "parquet":
+        path = tmp_path / "t.parquet"
+        datasets.Dataset.from_list(ROWS * 5).to_parquet(path)
+    else:
+        features = {
+            "words": datasets.List(datasets.Value("string")),
+            "tags": datasets.List(datasets.ClassLabel(names=[*NAMES])),
+        }
+        rows = datasets.Dataset.from_list(numbered * 5, features=datasets.Features(features))
+        path = tmp_path / "saved"
+        datasets.DatasetDict({"train": rows}).save_to_disk(path)
+    task = load_task("entities", source=str(path), **options)
+    assert task.labels == ("O", "B-LOC", "I-LOC", "B-PER")
+    assert words_in(task) == sorted(tuple(label for _, label in text) for text in TEXTS * 5)
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "message"),
+    [
+        ({"tokens": ["a"], "ner_tags": ["O", "O"]}, {}, r"line 2 \(1 words and 2 labels\)"),
+        ({"tokens": ["a"], "ner_tags": [1]}, {}, r"line 2 \(labels are numbers: name them with"),
+        ({"tokens": ["a"], "ner_tags": [7]}, {"names": "O,B-X"}, r"line 2 \(the label 7\)"),
+        ({"tokens": [" "], "ner_tags": ["O"]}, {}, r"line 2 \(the word ' '\)"),
+        ({"tokens": "a", "ner_tags": ["O"]}, {}, r"line 2 \(no list of words, or of labels\)"),
+        ({"tokens": ["a"], "ner_tags": ["X-Y"]}, {}, r"line 2 \(label 'X-Y'"),
+        ({"tokens": ["a"], "ner_tags": ["O"]}, {"words": "txt"}, "no column 'txt'; it has tokens"),
+    ],
+)
+def test_rows_that_cannot_be_used_are_named(tmp_path, row, options, message):
+    path = tmp_path / "t.jsonl"
+    path.write_text(lines([ROWS[0], row]))
+    with pytest.raises(DataError, match=message):
+        load_task("entities", source=str(path), **options)
+
+
+def test_data_sets_as_objects_become_files(tmp_path):
+    rows = datasets.Dataset.from_list(ROWS * 5)
+    folder = given_data(datasets.DatasetDict({"train": rows, "test": rows}), tmp_path / "run")
+    task = load_task(folder)
+    assert (task.answer, len(task.test)) == ("entities", 15)
+    names = datasets.List(datasets.ClassLabel(names=["rude", "spam"]))
+    several = datasets.Dataset.from_list(
+        [{"text": f"text {n}", "labels": [n % 2] if n % 3 else []} for n in range(40)],
+        features=datasets.Features({"text": datasets.Value("string"), "labels": names}),
+    )
+    given = Given(several, "bert", None, tmp_path / "other", {}).write()
+    assert given.options == {"answer": "labels"}
+    task = load_task(given.task, **given.options)
+    assert (task.answer, task.labels) == ("labels", ("rude", "spam"))
+    total = sum(split.labels.sum(0) for split in task.splits.values())
+    assert total.tolist() == [13, 13]

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from sparing.core.errors import DataError, UsageError
 from sparing.core.paths import expanded
-from sparing.tasks._endings import CONLL, ends_with
+from sparing.tasks._endings import CONLL, LINES, ends_with
 from sparing.tasks._facts import Facts
-from sparing.tasks.shared.conll import Sentence, read_conll
+from sparing.tasks._frame import is_saved_data_set, saved_data_set
+from sparing.tasks._tagged import of_data_set, read_rows
+from sparing.tasks.shared.conll import Sentence, Sentences, read_conll, written
 from sparing.tasks.shared.entities import entity_task
+from sparing.tasks.shared.hub import from_hub, looks_like_hub
 from sparing.tasks.shared.task import Task
 from sparing.tasks.shared.text import Reading
 
@@ -21,7 +25,8 @@ FACTS = Facts(
     source="your own files",
     splits="test, else dev; what is missing is cut from train",
 )
-ENDINGS = (*CONLL, ".txt", ".txt.gz", ".tsv", ".tsv.gz")
+ROWS = (*LINES, *(f"{ending}.gz" for ending in LINES), ".parquet")
+ENDINGS = (*CONLL, ".txt", ".txt.gz", ".tsv", ".tsv.gz", *ROWS)
 STEMS = {"train": ("train",), "validation": ("validation", "valid", "dev"), "test": ("test",)}
 
 
@@ -32,6 +37,9 @@ def load(
     train: str = "",
     validation: str = "",
     test: str = "",
+    words: str = "",
+    label: str = "",
+    names: str = "",
     tokenizer: str | None = None,
     vocabulary: int = 8192,
     max_tokens: int = 128,
@@ -41,23 +49,77 @@ def load(
 ) -> Task:
     """A task of texts with labels such as B-person, I-person and O, scored by entities.
 
-    ``source`` is a folder with train and test (or dev, or both) as .conll, .bio, .iob, .txt or
-    .tsv, or one such file. Instead, ``train``, ``validation`` and ``test`` may be files. With both
-    dev and test, dev is the validation split; dev alone is the test split. See ``read_conll`` for
-    the form of a file, and ``Reading`` for the other options. An entity is right if its words and
-    its type are. A word has the label of its first token. Raises ``DataError`` for broken lines;
-    ``skip_broken`` leaves their texts out.
+    ``source`` is a folder with train and test (or dev, or both) as .conll, .bio, .iob, .txt, .tsv,
+    .jsonl or .parquet, or one such file. Or a folder of ``save_to_disk``, or ``owner/name[:part]``
+    of the hub. Instead, ``train``, ``validation`` and ``test`` may be files. With both dev and
+    test, dev is the validation split; dev alone is the test split. See ``read_conll`` for the form
+    of a file. Rows have lists in the columns ``words`` (tokens, words) and ``label`` (ner_tags,
+    tags, labels); ``names`` are those of labels that are numbers. The other options are those of
+    ``Reading``. Raises ``DataError`` for broken lines; ``skip_broken`` leaves their texts out.
     """
     given = {"train": train, "validation": validation, "test": test}
-    files = _files(source, {split: name for split, name in given.items() if name}, data)
-    read = {split: read_conll(path, skip_broken=skip_broken) for split, path in files.items()}
+    form = Form(words, label, tuple(part for part in names.split(",") if part), skip_broken)
+    read, taken = _read(source, {split: name for split, name in given.items() if name}, data, form)
     rows = {split: part.rows for split, part in read.items()}
     notes = [note for part in read.values() for note in part.notes]
-    taken = "; ".join(f"{split}: {path.name}" for split, path in files.items())
     reading = Reading(tokenizer, vocabulary, max_tokens, examples, seed)
     facts = replace(FACTS, source=source or train)
     task = entity_task(Path(facts.source).stem, facts, _in_use(rows), reading, notes)
     return replace(task, source_note=taken)
+
+
+class Form(NamedTuple):
+    """The columns of rows with lists, and whether broken texts are left out."""
+
+    words: str
+    label: str
+    names: tuple[str, ...]
+    skip_broken: bool
+
+    def read(self, path: Path) -> Sentences:
+        """The texts of a file, by its ending."""
+        if ends_with(path.name, ROWS):
+            return read_rows(path, self.words, self.label, self.names, skip_broken=self.skip_broken)
+        return read_conll(path, skip_broken=self.skip_broken)
+
+
+def _read(
+    source: str, given: Mapping[str, str], data: Path | None, form: Form
+) -> tuple[dict[str, Sentences], str]:
+    """The texts of each split, and what was read, in words."""
+    path = _path(source, data)
+    hub = bool(source) and not given and not path.exists() and looks_like_hub(source)
+    if not hub and not (source and is_saved_data_set(path)):
+        files = _files(source, given, data)
+        taken = "; ".join(f"{split}: {path.name}" for split, path in files.items())
+        return {split: form.read(path) for split, path in files.items()}, taken
+    name, _, part = source.partition(":")
+    instead = f"there is no file or folder {source} here either"
+    data_set = (
+        from_hub("entities", *filter(None, (name, part)), instead=instead)
+        if hub
+        else saved_data_set(path)
+    )
+    splits = {
+        split: next((stem for stem in stems if stem in data_set), "")
+        for split, stems in STEMS.items()
+    }
+    if not splits["train"]:
+        raise DataError(f"task entities: {source} has no split train")
+    read = {
+        split: of_data_set(
+            source, data_set, stem, form.words, form.label, skip_broken=form.skip_broken
+        )
+        for split, stem in splits.items()
+        if stem
+    }
+    return read, "; ".join(f"{split}: {stem}" for split, stem in splits.items() if stem)
+
+
+def lines_of(data_set: Any, split: str, words: str, label: str) -> str:
+    """One split of a data set of ``datasets`` in CoNLL's form; raises ``DataError`` as above."""
+    read = of_data_set("the data set", data_set, split, words, label, skip_broken=False)
+    return "\n\n".join(map(written, read.rows)) + "\n"
 
 
 def _in_use(rows: Mapping[str, list[Sentence]]) -> Mapping[str, list[Sentence]]:
@@ -104,5 +166,7 @@ def _files_of(path: Path) -> dict[str, Path]:
         if names:
             files[split] = there[names[0]]
     if "train" not in files:
-        raise DataError(f"task entities: {path} has no train.conll (or .bio, .iob, .txt, .tsv)")
+        raise DataError(
+            f"task entities: {path} has no train.conll (or .bio, .iob, .txt, .tsv, .jsonl)"
+        )
     return files

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 GIVEN = ".given"
 TEXTS = "texts.jsonl"
 LABELS = ("label", "labels")
+WORDS = ("tokens", "words")
+LISTS = ("Sequence", "List", "LargeList")
 SPLITS = {"train": "train", "validation": "validation", "valid": "validation", "test": "test"}
 UNLABELLED = (-1, None)
 
@@ -40,6 +42,14 @@ def is_data(value: object) -> bool:
         and base.__name__ in ("Dataset", "DatasetDict")
         for base in type(value).__mro__
     )
+
+
+def names_labels(task: Any) -> bool:
+    """Whether a task may have several labels a row, or one for each word: a data set's may not."""
+    if isinstance(task, str | Path) or not is_data(task):
+        return bool(task)
+    first = next(iter(task.values())) if isinstance(task, Mapping) else task
+    return any(type(feature).__name__ in LISTS for feature in first.features.values())
 
 
 def given_model(model: PreTrainedModel, tokenizer: Any, folder: Path) -> str:
@@ -64,17 +74,20 @@ def given_data(data: Any, folder: Path, *, label: str = "", alone: bool = False)
     """Write a ``Dataset`` or ``DatasetDict`` of texts or images, and return the path.
 
     ``label`` names the column of labels (``label`` or ``labels`` unless given). ``alone`` takes a
-    data set of one split as the rows to test on. Raises ``UsageError`` for data that is neither
-    texts nor images with labels, and for a run's folder that holds something else.
+    data set of one split as the rows to test on. Lists of words with lists of their labels become
+    files in CoNLL's form, and texts with lists of labels lines of JSON. Raises ``UsageError`` for
+    data that is neither texts nor images with labels, and for a run's folder that holds something
+    else.
     """
     splits = _splits(data, alone)
     first = next(iter(splits.values()))
+    words = next((name for name in WORDS if type(first.features.get(name)).__name__ in LISTS), "")
+    if words:
+        return _given_words(splits, words, label, folder)
     chosen = label or next((name for name in LABELS if name in first.column_names), "")
     if chosen not in first.column_names:
         have = ", ".join(first.column_names)
         raise UsageError(f"the data set has no column {label or 'label'!r}; it has {have[:200]}")
-    if type(first.features[chosen]).__name__ in ("Sequence", "List", "LargeList"):
-        raise UsageError(f"{chosen!r} holds several labels a row; a task needs one class")
     kinds = {name: type(kind).__name__ for name, kind in first.features.items()}
     images = [name for name, kind in kinds.items() if kind == "Image"]
     texts = [n for n, f in first.features.items() if getattr(f, "dtype", "") == "string"]
@@ -89,11 +102,26 @@ def given_data(data: Any, folder: Path, *, label: str = "", alone: bool = False)
             if images:
                 part = "val" if split == "validation" else split
                 _write_images(path / part, rows, images[0], chosen)
+            elif type(first.features[chosen]).__name__ in LISTS:
+                _write_lists(path / f"{split}.jsonl", rows, texts, chosen)
             else:
                 _write_texts(path / f"{split}.csv", rows, texts, chosen)
 
     name = str(getattr(first.info, "dataset_name", None) or "dataset")
-    return _written(folder, name, write, ("*.csv", "*/*/*.png"))
+    return _written(folder, name, write, ("*.csv", "*.jsonl", "*/*/*.png"))
+
+
+def _given_words(splits: Mapping[str, Any], words: str, label: str, folder: Path) -> str:
+    """Write lists of words with their labels as files in CoNLL's form, and return the path."""
+    from sparing.tasks.entities import lines_of
+
+    def write(path: Path) -> None:
+        path.mkdir(parents=True)
+        for split, rows in splits.items():
+            content = lines_of({split: rows}, split, words, label)
+            write_atomically(path / f"{split}.conll", content)
+
+    return _written(folder, "texts", write, ("*.conll",))
 
 
 def given_texts(texts: Any, folder: Path) -> str:
@@ -171,6 +199,16 @@ def _write_texts(path: Path, rows: Any, texts: list[str], label: str) -> None:
     for row in chosen:
         writer.writerow([*(row[name] for name in texts), read(row[label])])
     write_atomically(path, lines.getvalue())
+
+
+def _write_lists(path: Path, rows: Any, texts: list[str], label: str) -> None:
+    """Rows with several labels each, as lines of JSON."""
+    names = getattr(rows.features[label].feature, "names", None)
+    lines = []
+    for row in rows:
+        labels = [names[number] if names else str(number) for number in row[label] or ()]
+        lines.append(json.dumps({**{name: row[name] for name in texts}, "label": labels}))
+    write_atomically(path, "\n".join(lines) + "\n")
 
 
 def _write_images(split_dir: Path, rows: Any, image: str, label: str) -> None:
@@ -293,6 +331,8 @@ class Given:
         if not self.task:
             label = str(self.options.pop("label", ""))
             self.task = given_data(self.given, self.folder, label=label, alone=alone)
+            if any(Path(self.task).glob("*.jsonl")):
+                self.options.setdefault("answer", "labels")
 
     def _write_tokenizer(self, tokenizer: Any) -> None:
         """Write a tokenizer that is not in the model's folder, for the task to read with."""

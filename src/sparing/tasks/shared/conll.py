@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,7 @@ MARKED = re.compile(r"[A-Za-z][-_].*")
 
 
 class Word(NamedTuple):
-    """A word, its label, and the line of the file."""
+    """A word, its label, and the number of its line or row."""
 
     text: str
     label: str
@@ -56,21 +56,34 @@ def read_conll(path: Path, *, skip_broken: bool = False) -> Sentences:
     """
     lines = text_of(path).split("\n")
     separator = "\t" if any("\t" in line and line.strip() for line in lines) else None
-    rows, broken, begins = [], list[str](), list[int]()
-    marks, groups = _Marks(), [*_groups(lines, separator)]
+    groups = [*_groups(lines, separator)]
     if groups[-1][2] == 1:
         raise DataError(f"{path} has one column: a line needs a word and its label")
-    for words, faults, _ in groups:
+    return sentences_of(str(path), [group[:2] for group in groups], skip_broken=skip_broken)
+
+
+def sentences_of(
+    source: str,
+    groups: Iterable[tuple[Sequence[Word], Sequence[str]]],
+    *,
+    skip_broken: bool,
+    unit: str = "line",
+) -> Sentences:
+    """The texts of words and their labels, each with what is broken in it; raises as above."""
+    rows, broken, begins = [], list[str](), list[int]()
+    marks = _Marks(unit)
+    for words, faults in groups:
         faults = faults or [*filter(None, (marks.fault(word) for word in words))]
         broken += faults
         if not faults and words:
             rows.append(Sentence(tuple(w.text for w in words), tuple(w.label for w in words)))
             begins += _inside_first(words)
     if broken and not skip_broken:
-        raise DataError(complaint(path, broken))
+        raise DataError(complaint(source, broken))
     if not rows:
-        raise DataError(f"{path} holds no texts: it needs a word and its label a line")
-    return Sentences(rows, (*_left_out(path, broken), *_noted(path, begins)))
+        raise DataError(f"{source} holds no texts: it needs words with a label each")
+    name = Path(source).name
+    return Sentences(rows, (*_left_out(name, broken), *_noted(name, begins, unit)))
 
 
 def _groups(
@@ -101,7 +114,8 @@ def _groups(
 class _Marks:
     """Whether labels begin with marks such as B- and I-: all of a file do, or none."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str) -> None:
+        self.unit = unit
         self.known: tuple[bool, Word] | None = None
 
     def fault(self, word: Word) -> str:
@@ -111,12 +125,13 @@ class _Marks:
             return ""
         marked = parsed(label) != (False, label)
         if not label or (not marked and MARKED.fullmatch(label)):
-            return f"line {word.line} (label {quoted(label)}; O, B-TYPE and I-TYPE are known)"
+            return f"{self.unit} {word.line} (label {quoted(label)}; O, B-TYPE, I-TYPE are known)"
         self.known = self.known or (marked, word)
         if marked == self.known[0]:
             return ""
         other = self.known[1]
-        return f"line {word.line} (label {quoted(label)}, and on line {other.line} {other.label})"
+        there = f"{self.unit} {other.line} {other.label}"
+        return f"{self.unit} {word.line} (label {quoted(label)}, and on {there})"
 
 
 def _inside_first(words: Sequence[Word]) -> list[int]:
@@ -131,14 +146,20 @@ def _inside_first(words: Sequence[Word]) -> list[int]:
     return lines
 
 
-def _left_out(path: Path, broken: Sequence[str]) -> list[str]:
+def _left_out(name: str, broken: Sequence[str]) -> list[str]:
     if not broken:
         return []
-    return [f"{path.name}: texts with broken lines left out: {', '.join(broken[:100])}"]
+    return [f"{name}: texts with broken lines left out: {', '.join(broken[:100])}"]
 
 
-def _noted(path: Path, lines: Sequence[int]) -> list[str]:
+def _noted(name: str, lines: Sequence[int], unit: str) -> list[str]:
     if not lines:
         return []
     noun = "entity begins" if len(lines) == 1 else "entities begin"
-    return [f"{path.name}: {len(lines)} {noun} with I- (the first on line {lines[0]}) and count"]
+    return [f"{name}: {len(lines)} {noun} with I- (the first on {unit} {lines[0]}) and count"]
+
+
+def written(sentence: Sentence) -> str:
+    """The lines of a text, for ``read_conll``; spaces inside a word become one without a tab."""
+    pairs = zip(sentence.words, sentence.labels, strict=True)
+    return "\n".join(f"{' '.join(word.split())}\t{label}" for word, label in pairs)
