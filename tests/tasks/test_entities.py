@@ -6,6 +6,8 @@ import json
 import datasets
 import pytest
 import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from sparing.answers.base import Encoded
 from sparing.answers.entities import entities_in
@@ -129,6 +131,20 @@ def test_the_labels_make_the_entities_that_agree_reads(tmp_path, tokenizer):
         total += len(slow)
     assert total > 15
     assert task.chance == 0
+
+
+def test_tokens_that_begin_with_a_space_belong_to_the_word_behind_it(tmp_path):
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    numbers = {letter: number for number, letter in enumerate([*letters, "\u0120b", "<s>"])}
+    made = Tokenizer(models.BPE(numbers, [("\u0120", "b")]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<s>").save_pretrained(tmp_path / "t")
+    path = tmp_path / "t.conll"
+    path.write_text(written([[("in", "O"), ("bo", "B-PER")]] * 10))
+    task = load_task(str(path), tokenizer=str(tmp_path / "t"))
+    assert task.tokenizer("in bo").encodings[0].offsets[2] == (2, 4)  # the space too
+    assert task.test.words[0].tolist() == [0, 0, 1, 1]
+    assert task.test.labels[0].tolist() == [0, UNLABELLED, 1, UNLABELLED]
 
 
 def test_only_the_first_token_of_a_word_has_its_label(tmp_path, tokenizer):
