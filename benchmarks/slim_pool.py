@@ -66,6 +66,11 @@ class SlimRun:
         return bool(self.run.config["task"].get("metric") == "agreement")
 
     @property
+    def followed(self) -> bool:
+        """Whether labels only score the forms at the end: answers are no classes."""
+        return "chosen_by" in self.run.config["task"]
+
+    @property
     def count(self) -> int:
         """How many inputs the run had in all its parts."""
         return sum(self.run.config["task"]["examples"].values())
@@ -117,8 +122,11 @@ class SlimRun:
         return gaps
 
 
-def finished(root: Path) -> list[SlimRun]:
-    """The runs of slim in a folder that have answers, by task and seed."""
+def finished(root: Path, *, followed: bool = False) -> list[SlimRun]:
+    """The runs of slim in a folder that have answers, by task and seed.
+
+    Those on tasks with one class, or the others: see ``SlimRun.followed``.
+    """
     runs = []
     for path in sorted(root.glob("*/config.json")):
         if json.loads(path.read_text(encoding="utf-8")).get("study") != "slim":
@@ -129,6 +137,7 @@ def finished(root: Path) -> list[SlimRun]:
             if name is None:
                 raise SystemExit(f"{path.parent}: the folder of a run is named TASK-SEED")
             runs.append(SlimRun(name["task"], int(name["seed"]), run))
+    runs = [run for run in runs if run.followed is followed]
     return sorted(runs, key=lambda run: (run.task, run.seed))
 
 

@@ -22,6 +22,7 @@ import calculator_controls
 import calculator_stretch
 import readme_table
 import slim_from_bert
+import slim_kinds
 import slim_labels
 import slim_parts
 import slim_pool
@@ -99,6 +100,7 @@ def _slim_tables(runs: Callable[[], list[slim_pool.SlimRun]]) -> dict[str, Calla
         "slim from bert": lambda: slim_from_bert.show(_json("slim-from-bert-*.json")["rows"]),
         "slim parts": lambda: slim_parts.parts_table(_json("slim-parts-*.json")),
         "slim tuned": lambda: slim_parts.tuned_table(_json("slim-parts-*.json")),
+        "slim kinds": lambda: slim_kinds.kinds_table(slim_pool.finished(RESULTS, followed=True)),
         "slim vectors": lambda: sts_forms.forms_table(_json("sts-forms-*.json")["rows"]),
     }
 

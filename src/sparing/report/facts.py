@@ -10,7 +10,14 @@ from sparing.report.blocks import on_one_line, text_of
 from sparing.report.machines import machine_facts
 from sparing.report.run import Config, Run
 
-_METRICS = {"entity_f1": "entity F1", "micro_f1": "micro F1", "macro_f1": "macro F1"}
+_METRICS = {
+    "entity_f1": "entity F1",
+    "micro_f1": "micro F1",
+    "macro_f1": "macro F1",
+    "map": "MAP",
+    "mrr": "MRR",
+    "ndcg@10": "nDCG@10",
+}
 _PUBLISHED = {True: "a subset of what was published", False: "as published"}
 
 
