@@ -42,7 +42,7 @@ from sparing.tasks.shared.scores import metric
 from sparing.train import Distillation, Recipe, train
 from sparing.train.elastic import Draw, ElasticLoss
 from sparing.train.evaluation import batches_by_length, evaluating
-from sparing.transfer.adapting import adapt
+from sparing.transfer.adapting.adapt import adapt
 from sparing.transfer.adaptive import AdaptiveClassifier
 from sparing.transfer.opening import open_model
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sparing.core.workload import Cost as Cost
     from sparing.core.workload import Workload as Workload
     from sparing.layers.attention import Attention as Attention
-    from sparing.transfer.adapting import adapt as adapt
+    from sparing.transfer.adapting.adapt import adapt as adapt
     from sparing.transfer.checkpoint import load as load
     from sparing.transfer.confidence import fit_confidence as fit_confidence
     from sparing.transfer.fitting import fit_budget as fit_budget
@@ -59,7 +59,7 @@ _HOMES = {
     "Unsupported": "sparing.core.errors",
     "UsageError": "sparing.core.errors",
     "Workload": "sparing.core.workload",
-    "adapt": "sparing.transfer.adapting",
+    "adapt": "sparing.transfer.adapting.adapt",
     "advise": "sparing.api",
     "agree": "sparing.agree.study",
     "compare": "sparing.api",

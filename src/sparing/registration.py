@@ -27,7 +27,7 @@ def install() -> None:
 
 
 def _register() -> None:
-    from sparing.transfer.adaptive_config import register
+    from sparing.transfer.adapting.config import register
 
     register()
 

@@ -28,7 +28,7 @@ from sparing.layers.plan import narrowed
 from sparing.measure.calibration import upper_bound
 from sparing.tasks.shared.text import fast_tokenizer
 from sparing.tasks.texts import read_texts
-from sparing.transfer.adapting import adapt
+from sparing.transfer.adapting.adapt import adapt
 from sparing.transfer.freezing import segments
 from tests.agree.models import NAMES, export, rows, save_model
 from tests.tasks.tokenizers import SIZES

@@ -11,7 +11,7 @@ from sparing.export.engine import Chain
 from sparing.export.folder import export_chain, open_chain
 from sparing.export.int8 import quantisable_layers
 from sparing.layers.plan import narrowed
-from sparing.transfer.adapting import adapt
+from sparing.transfer.adapting.adapt import adapt
 from sparing.transfer.freezing import segments
 from tests.export.segments import TOKENS, VOCABULARY, texts
 from tests.transfer.classifiers import dense, images

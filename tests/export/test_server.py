@@ -12,7 +12,7 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
 from sparing.export.folder import describe_chain, export_chain, open_chain
-from sparing.transfer.adapting import adapt
+from sparing.transfer.adapting.adapt import adapt
 from sparing.transfer.freezing import segments
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "export.md"

@@ -18,7 +18,7 @@ from sparing.slim import engines as slim_engines
 from sparing.slim.engines import BothForms, Engines
 from sparing.slim.evidence.candidates import Candidate, answers_at
 from sparing.tasks import Examples, load_task
-from sparing.transfer.adapting import adapt
+from sparing.transfer.adapting.adapt import adapt
 from sparing.transfer.freezing import segments
 from tests.slim.conftest import only, texts_of
 from tests.transfer.classifiers import dense as random_model

@@ -24,7 +24,7 @@ from sparing.slim.search.exits import (
 )
 from sparing.slim.search.frontier import NARROW_ABOVE, Variant, decided, random_control, survey
 from sparing.tasks import Examples, Task
-from sparing.transfer.adapting import adapt
+from sparing.transfer.adapting.adapt import adapt
 from tests.transfer.classifiers import dense, images, near
 
 LENGTHS = [9, 1, 4, 12, 7, 7, 2, 5, 3, 11, 6, 8]

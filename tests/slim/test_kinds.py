@@ -22,7 +22,7 @@ from sparing.slim.answer import Number, SeveralLabels, deviation
 from sparing.slim.evidence.changed import Changed, Shifted, changed_of, read_changed, write_changed
 from sparing.slim.options import Options
 from sparing.slim.study import prepare, steps_of, task_of
-from sparing.transfer.adapting import adapt
+from sparing.transfer.adapting.adapt import adapt
 from sparing.transfer.confidence import fit_confidence
 from tests.agree.kinds import LABELS, save
 from tests.slim.conftest import TINY, of_name, run_of

@@ -7,9 +7,10 @@ import pytest
 import torch
 from sklearn.metrics import label_ranking_average_precision_score, ndcg_score
 
-from sparing.core.errors import DataError
+from sparing.core.errors import DataError, UsageError
 from sparing.experiment.evaluation import evaluate_fitting
 from sparing.models import build_model
+from sparing.slim.texts import followed
 from sparing.tasks import load_task
 from sparing.tasks.shared.rankings import MEASURES, mean_by_chance, query_note, values_by_query
 from sparing.tasks.shared.scores import metric
@@ -127,6 +128,20 @@ def test_a_reranker_learns_and_is_scored_by_query(tmp_path):
     low, high = scores.intervals["map"]
     assert low < scores.score < high
     assert 0.3 < scores.chance < 0.6
+
+
+def test_a_split_with_nothing_to_rank_has_no_score(tmp_path):
+    path = tmp_path / "t.csv"
+    lines = [f"query {n},document {n},{n % 2}" for n in range(80)]
+    path.write_text("\n".join(["query,document,label", *lines]) + "\n")
+    task = load_task(str(path), answer="ranking")
+    model = build_model("bert", task, seed=0, layers=1, heads=2, width=16)
+    with pytest.raises(UsageError, match="test of task t has no query with relevant documents"):
+        evaluate(model, task)
+    with pytest.raises(UsageError, match="no score"):
+        task.chance_on("test")
+    with pytest.raises(UsageError, match="no score"):
+        followed(task)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from sparing.train.elastic import (
     packed_distance,
 )
 from sparing.train.objective import LabelLoss, Objective, TeacherLoss
-from sparing.transfer.adapting import adapt
+from sparing.transfer.adapting.adapt import adapt
 from tests.train.small import equal, token_model, token_task, weights
 from tests.transfer.classifiers import FAMILIES, HEADS, dense, inputs, near, texts
 

@@ -15,7 +15,7 @@ import sparing
 from sparing.core.errors import Unsupported, UsageError
 from sparing.layers.plan import full_plan, narrowed
 from sparing.measure.flops import count_flops, model_flops
-from sparing.transfer.adapting import adapt
+from sparing.transfer.adapting.adapt import adapt
 from sparing.transfer.adaptive import FrontierPoint
 from tests.transfer import families as others
 from tests.transfer.classifiers import (

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import BertForSequenceClassification
 
 import sparing
-from sparing.transfer.adapting import adapt
+from sparing.transfer.adapting.adapt import adapt
 from tests.transfer.classifiers import CLASSES, dense, images, inputs, near, texts
 
 NOTHING = ("output_hidden_states", "output_attentions", "position_ids", "head_mask", "use_cache")

@@ -28,8 +28,8 @@ from transformers import (
 
 import sparing
 from sparing.core.errors import CheckpointError
+from sparing.transfer.adapting.config import AdaptiveConfig
 from sparing.transfer.adaptive import AdaptiveClassifier
-from sparing.transfer.adaptive_config import AdaptiveConfig
 from tests.transfer.classifiers import FAMILIES, dense, inputs, texts
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "good", "bad", "film"]

@@ -16,7 +16,7 @@ import sparing
 from sparing.core.errors import CheckpointError
 from sparing.layers.plan import full_plan, narrowed, narrowing
 from sparing.train import checkpoints
-from sparing.transfer.adapting import adapt
+from sparing.transfer.adapting.adapt import adapt
 from sparing.transfer.adaptive import AdaptiveClassifier, FrontierPoint
 from tests.transfer.classifiers import FAMILIES, dense, inputs, near, texts
 

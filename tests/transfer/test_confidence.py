@@ -13,7 +13,7 @@ from sparing.core.errors import UsageError
 from sparing.layers.plan import full_plan
 from sparing.slim.search.exits import decide, outcomes
 from sparing.tasks import Examples, Task
-from sparing.transfer.adapting import adapt
+from sparing.transfer.adapting.adapt import adapt
 from sparing.transfer.confidence import fit_confidence
 from sparing.transfer.freezing import freeze, segments
 from tests.transfer.classifiers import dense

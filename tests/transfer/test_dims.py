@@ -8,7 +8,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import sparing
 from sparing.core.errors import UsageError
-from sparing.transfer.adapting import adapt
+from sparing.transfer.adapting.adapt import adapt
 from sparing.transfer.dims import moments_of, narrow_heads
 
 SIZES = {

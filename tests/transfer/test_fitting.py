@@ -11,7 +11,7 @@ import sparing
 from sparing.core.errors import UsageError
 from sparing.layers.plan import full_plan
 from sparing.transfer import fitting
-from sparing.transfer.adapting import adapt
+from sparing.transfer.adapting.adapt import adapt
 from sparing.transfer.adaptive import FrontierPoint
 from tests.transfer.classifiers import dense, texts
 

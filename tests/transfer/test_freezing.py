@@ -11,7 +11,7 @@ import torch
 import sparing
 from sparing.core.errors import Unsupported, UsageError
 from sparing.layers.plan import full_plan, narrowed, narrowing
-from sparing.transfer.adapting import adapt
+from sparing.transfer.adapting.adapt import adapt
 from sparing.transfer.adaptive import FrontierPoint
 from sparing.transfer.freezing import freeze, segments
 from tests.transfer.classifiers import FAMILIES, IMAGES, dense, images, inputs, near, texts

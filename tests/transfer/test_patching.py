@@ -14,7 +14,7 @@ import sparing
 from sparing.core.errors import CheckpointError, Unsupported, UsageError
 from sparing.layers.patches import SCORES
 from sparing.layers.plan import full_plan
-from sparing.transfer.adapting import adapt
+from sparing.transfer.adapting.adapt import adapt
 from sparing.transfer.freezing import freeze, segments
 from sparing.transfer.patching import (
     keep_all_patches,

@@ -12,7 +12,7 @@ import transformers
 import sparing
 from sparing.core.errors import CheckpointError, Unsupported, UsageError
 from sparing.layers.plan import narrowed
-from sparing.transfer.adapting import adapt
+from sparing.transfer.adapting.adapt import adapt
 from sparing.transfer.freezing import freeze, segments
 from sparing.transfer.registry import NAME
 from sparing.transfer.tokens.adaptive import CLASSES, adapt_tokens, token_importance

@@ -25,7 +25,7 @@ from sparing.tasks import Task
 from sparing.train import Auxiliary, Recipe, TrainResult, default_recipe, evaluate, train
 from sparing.train.elastic import Draw, ElasticLoss
 from sparing.train.recipe import Precision
-from sparing.transfer.adapting import adapt
+from sparing.transfer.adapting.adapt import adapt
 from sparing.transfer.dropout import without_dropout
 from sparing.transfer.gradual import labelled_batches, prune_gradually
 from sparing.transfer.opening import open_model

@@ -13,6 +13,7 @@ from scipy import stats
 
 from sparing.answers.base import Answers, Array, Finding, Flags, drift
 from sparing.core.errors import DataError
+from sparing.tasks.shared.rankings import query_numbers
 
 SHOWN = 5
 
@@ -114,9 +115,9 @@ def queries_of(rows: Sequence[tuple[str, ...]]) -> tuple[tuple[int, ...], ...]:
 
     Raises ``DataError`` where no query has two documents.
     """
-    groups: dict[str, list[int]] = {}
-    for number, row in enumerate(rows):
-        groups.setdefault(" ".join(row[0].split()), []).append(number)
+    groups: dict[int, list[int]] = {}
+    for number, query in enumerate(query_numbers(rows)):
+        groups.setdefault(query, []).append(number)
     queries = tuple(tuple(group) for group in groups.values() if len(group) > 1)
     if not queries or any(len(row) != 2 for row in rows):
         raise DataError(

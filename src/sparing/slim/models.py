@@ -26,7 +26,8 @@ from sparing.tasks import Examples, Task
 from sparing.train import Distillation, Recipe, TrainResult, default_recipe, train
 from sparing.train.elastic import Draw, ElasticLoss
 from sparing.train.surroundings import generators_kept
-from sparing.transfer.adapting import adapt
+from sparing.transfer.adapting.adapt import adapt
+from sparing.transfer.adapting.ordering import order_by_importance
 from sparing.transfer.adaptive import AdaptiveClassifier
 from sparing.transfer.dropout import without_dropout
 from sparing.transfer.embedding.adaptive import adapt_embedder, require_embedder
@@ -36,7 +37,6 @@ from sparing.transfer.freezing import freeze
 from sparing.transfer.gradual import labelled_batches
 from sparing.transfer.importance import importance
 from sparing.transfer.opening import open_model
-from sparing.transfer.ordering import order_by_importance
 from sparing.transfer.tokens.adaptive import token_importance
 
 if TYPE_CHECKING:

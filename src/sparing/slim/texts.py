@@ -66,13 +66,14 @@ def followed(task: Task) -> Task:
 
     The dense model's answers take the labels' place to train, choose and certify by. The labels of
     the test split score every form at the end, by the other ``metrics``. Raises ``UsageError`` for
-    spans: their windows are no texts of their own.
+    a test split without a score, and for spans: their windows are no texts of their own.
     """
     if task.answer not in BY_ANSWER:
         raise UsageError(
             f"task {task.name} has a segment of its text as its answer: give --texts FILE with a "
             "question and a passage a row"
         )
+    task.require_labels("test")
     metric = BY_ANSWER[task.answer].metric
     return replace(task, metric=metric, metrics=(metric, *task.metrics), unlabelled=True)
 

@@ -7,15 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sparing.core.errors import DataError, UsageError
-from sparing.core.paths import expanded
 from sparing.tasks._endings import CONLL, LINES, ends_with
 from sparing.tasks._facts import Facts
-from sparing.tasks._frame import is_saved_data_set, saved_data_set
+from sparing.tasks._own_files import OwnFiles
 from sparing.tasks._tagged import of_data_set, read_rows
 from sparing.tasks.shared.conll import Sentence, Sentences, read_conll, written
 from sparing.tasks.shared.entities import entity_task
-from sparing.tasks.shared.hub import from_hub, looks_like_hub
 from sparing.tasks.shared.task import Task
 from sparing.tasks.shared.text import Reading
 
@@ -27,7 +24,12 @@ FACTS = Facts(
 )
 ROWS = (*LINES, *(f"{ending}.gz" for ending in LINES), ".parquet")
 ENDINGS = (*CONLL, ".txt", ".txt.gz", ".tsv", ".tsv.gz", *ROWS)
-STEMS = {"train": ("train",), "validation": ("validation", "valid", "dev"), "test": ("test",)}
+FILES = OwnFiles(
+    "entities",
+    {"train": ("train",), "validation": ("validation", "valid", "dev"), "test": ("test",)},
+    ENDINGS,
+    "no train.conll (or .bio, .iob, .txt, .tsv, .jsonl)",
+)
 
 
 def load(
@@ -87,33 +89,18 @@ def _read(
     source: str, given: Mapping[str, str], data: Path | None, form: Form
 ) -> tuple[dict[str, Sentences], str]:
     """The texts of each split, and what was read, in words."""
-    path = _path(source, data)
-    hub = bool(source) and not given and not path.exists() and looks_like_hub(source)
-    if not hub and not (source and is_saved_data_set(path)):
-        files = _files(source, given, data)
-        taken = "; ".join(f"{split}: {path.name}" for split, path in files.items())
-        return {split: form.read(path) for split, path in files.items()}, taken
-    name, _, part = source.partition(":")
-    instead = f"there is no file or folder {source} here either"
-    data_set = (
-        from_hub("entities", *filter(None, (name, part)), instead=instead)
-        if hub
-        else saved_data_set(path)
-    )
-    splits = {
-        split: next((stem for stem in stems if stem in data_set), "")
-        for split, stems in STEMS.items()
-    }
-    if not splits["train"]:
-        raise DataError(f"task entities: {source} has no split train")
-    read = {
-        split: of_data_set(
-            source, data_set, stem, form.words, form.label, skip_broken=form.skip_broken
-        )
-        for split, stem in splits.items()
-        if stem
-    }
-    return read, "; ".join(f"{split}: {stem}" for split, stem in splits.items() if stem)
+    files, data_set = FILES.locate(source, given, data)
+    if data_set is None:
+        taken = {split: path.name for split, path in files.items()}
+        read = {split: form.read(path) for split, path in files.items()}
+    else:
+        taken = FILES.splits_in(source, data_set)
+        columns = (form.words, form.label)
+        read = {
+            split: of_data_set(source, data_set, stem, *columns, skip_broken=form.skip_broken)
+            for split, stem in taken.items()
+        }
+    return read, "; ".join(f"{split}: {name}" for split, name in taken.items())
 
 
 def lines_of(data_set: Any, split: str, words: str, label: str) -> str:
@@ -127,46 +114,3 @@ def _in_use(rows: Mapping[str, list[Sentence]]) -> Mapping[str, list[Sentence]]:
     if "test" in rows or "validation" not in rows:
         return rows
     return {"train": rows["train"], "test": rows["validation"]}
-
-
-def _files(source: str, given: Mapping[str, str], data: Path | None) -> dict[str, Path]:
-    if source and given:
-        raise UsageError("entities: give source or the files of the splits, not both")
-    if source:
-        return _files_of(_path(source, data))
-    if "train" not in given:
-        raise UsageError("entities: give source (a folder or a file) or train (a file)")
-    files = {split: _path(name, data) for split, name in given.items()}
-    for path in files.values():
-        if not path.is_file():
-            raise DataError(f"task entities: there is no file {path}")
-    return files
-
-
-def _path(source: str, data: Path | None) -> Path:
-    here = expanded(source)
-    below = None if data is None else expanded(data) / source
-    return below if below is not None and not here.exists() and below.exists() else here
-
-
-def _files_of(path: Path) -> dict[str, Path]:
-    """The files of a folder by split; one file alone is train."""
-    if path.is_file():
-        return {"train": path}
-    if not path.is_dir():
-        raise DataError(f"task entities: there is no file or folder {path}")
-    there = {
-        entry.name.lower(): entry
-        for entry in sorted(path.iterdir())
-        if ends_with(entry.name, ENDINGS) and entry.is_file()
-    }
-    files = {}
-    for split, stems in STEMS.items():
-        names = [stem + ending for stem in stems for ending in ENDINGS if stem + ending in there]
-        if names:
-            files[split] = there[names[0]]
-    if "train" not in files:
-        raise DataError(
-            f"task entities: {path} has no train.conll (or .bio, .iob, .txt, .tsv, .jsonl)"
-        )
-    return files

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from sparing.core.errors import DataError, UsageError, option, quoted
-from sparing.core.paths import expanded
+from sparing.core.errors import DataError, option, quoted
 from sparing.tasks._columns import (
     LABEL,
     Columns,
@@ -18,16 +17,14 @@ from sparing.tasks._columns import (
     require_single,
     rows_of,
 )
-from sparing.tasks._endings import TABLES, ends_with
+from sparing.tasks._endings import TABLES
 from sparing.tasks._facts import Facts
 from sparing.tasks._frame import (
     Frame,
     data_set_frame,
-    is_saved_data_set,
     read_frame,
-    saved_data_set,
 )
-from sparing.tasks.shared.hub import from_hub, looks_like_hub
+from sparing.tasks._own_files import OwnFiles
 from sparing.tasks.shared.table import Row, complaint, number_between, skipped_note
 from sparing.tasks.shared.task import Task
 from sparing.tasks.shared.text import Corpus, Reading, cut_rows, text_task
@@ -44,7 +41,12 @@ METRICS = {
     "number": ("pearson", "spearman"),
     "ranking": ("map", "mrr", "ndcg@10"),
 }
-SPLITS = {"train": ("train",), "test": ("test", "dev"), "validation": ("validation", "valid")}
+FILES = OwnFiles(
+    "text",
+    {"train": ("train",), "test": ("test", "dev"), "validation": ("validation", "valid")},
+    TABLES,
+    "no train.tsv or train.csv (or .jsonl, .parquet, .gz), and no folders of pictures",
+)
 Kind = Literal["class", "labels", "number", "ranking"]
 
 
@@ -104,61 +106,9 @@ class _Splits:
 
 
 def _splits(source: str, given: Mapping[str, str], data: Path | None, columns: Columns) -> _Splits:
-    """The rows of the files, or of the hub if there are no files of that name."""
-    if source and given:
-        raise UsageError("text: give source or the files of the splits, not both")
-    if source and not _is_here(source, data):
-        return _from_hub(source, columns)
-    if source:
-        path = _path(source, data)
-        if path.is_dir() and is_saved_data_set(path):
-            return _of_data_set(str(path), saved_data_set(path), columns)
-        return _read(_files_of(path), columns)
-    if "train" not in given:
-        raise UsageError("text: give source (a folder, a file, a hub name) or train (a file)")
-    return _read({split: _file(path, data) for split, path in given.items()}, columns)
-
-
-def _is_here(source: str, data: Path | None) -> bool:
-    return _path(source, data).exists() or not looks_like_hub(source)
-
-
-def _path(source: str, data: Path | None) -> Path:
-    here = expanded(source)
-    below = None if data is None else expanded(data) / source
-    return below if below is not None and not here.exists() and below.exists() else here
-
-
-def _file(path: str, data: Path | None) -> Path:
-    file = _path(path, data)
-    if not file.is_file():
-        raise DataError(f"task text: there is no file {path}")
-    return file
-
-
-def _files_of(path: Path) -> dict[str, Path]:
-    """The files of a folder by split; one file alone is train."""
-    if path.is_file():
-        return {"train": path}
-    if not path.is_dir():
-        raise DataError(f"task text: there is no file or folder {path}")
-    there = {
-        entry.name.lower(): entry
-        for entry in sorted(path.iterdir())
-        if ends_with(entry.name, TABLES) and entry.is_file()
-    }
-    files = {}
-    for split, stems in SPLITS.items():
-        names = [stem + ending for stem in stems for ending in TABLES]
-        here = [there[name] for name in names if name in there]
-        if here:
-            files[split] = here[0]
-    if "train" not in files:
-        raise DataError(
-            f"task text: {path} has no train.tsv or train.csv (or .jsonl, .parquet, .gz), and no "
-            "folders of pictures"
-        )
-    return files
+    """The rows of the files, or of a data set."""
+    files, data_set = FILES.locate(source, given, data)
+    return _read(files, columns) if data_set is None else _of_data_set(source, data_set, columns)
 
 
 def _read(files: Mapping[str, Path], columns: Columns) -> _Splits:
@@ -221,22 +171,9 @@ def _numbered(numbers: dict[str, int], names: Any, *, fixed: bool) -> tuple[int,
     return tuple(numbers.setdefault(name, len(numbers)) for name in names)
 
 
-def _from_hub(source: str, columns: Columns) -> _Splits:
-    name, _, part = source.partition(":")
-    instead = f"there is no file or folder {source} here either"
-    hub = from_hub("text", *(word for word in (name, part) if word), instead=instead)
-    return _of_data_set(source, hub, columns)
-
-
 def _of_data_set(source: str, data_set: Any, columns: Columns) -> _Splits:
     """The rows of a data set of ``datasets``; its splits have the names of the files."""
-    names = {}
-    for split, stems in SPLITS.items():
-        there = next((stem for stem in stems if stem in data_set), None)
-        if there is not None:
-            names[split] = there
-    if "train" not in names:
-        raise DataError(f"task text: {source} has no split train")
+    names = FILES.splits_in(source, data_set)
     frames = {split: data_set_frame(source, data_set, name) for split, name in names.items()}
     return _of_frames(frames, columns, lambda split: f"{source} {names[split]}")
 

@@ -30,8 +30,8 @@ from sparing.layers.packing import Packed, pack
 from sparing.layers.passes import Spent
 from sparing.layers.plan import LayerSizes, Plan, full_plan
 from sparing.train.checkpoints import WEIGHTS, load_weights, save_weights
-from sparing.transfer.adaptive_config import AdaptiveConfig, other_class
-from sparing.transfer.conversion import fill, require_classifier
+from sparing.transfer.adapting.config import AdaptiveConfig, other_class
+from sparing.transfer.adapting.conversion import fill, require_classifier
 from sparing.transfer.families import family_of, head_form, layer_form, layer_sizes
 from sparing.transfer.patching import ENTRY as PATCHES
 from sparing.transfer.patching import read_selection, select_patches

@@ -23,8 +23,8 @@ from sparing.core.errors import CheckpointError, SparingError, UsageError
 from sparing.core.paths import expanded
 from sparing.core.reading import read_object
 from sparing.foreign.pretrained import open_weights
+from sparing.transfer.adapting.config import MODEL_TYPE
 from sparing.transfer.adaptive import load_adaptive
-from sparing.transfer.adaptive_config import MODEL_TYPE
 from sparing.transfer.layers import find_layers
 from sparing.transfer.patching import ENTRY as PATCHES
 from sparing.transfer.patching import read_selection, select_patches

@@ -20,7 +20,7 @@ from sparing.measure.latency import PairedLatency, paired_latency
 from sparing.mechanisms.adaptive import Adaptive
 from sparing.mechanisms.shared.scorer import logit
 from sparing.models.shared.shape import seeded
-from sparing.transfer.adapting import adapt
+from sparing.transfer.adapting.adapt import adapt
 from sparing.transfer.freezing import freeze
 from sparing.transfer.pruning import prune
 from sparing.transfer.swap import swap

@@ -15,7 +15,7 @@ from sparing.tasks._splits import stratified
 from sparing.tasks.shared.conll import Sentence
 from sparing.tasks.shared.table import Row
 from sparing.tasks.shared.task import UNLABELLED, Examples, Task
-from sparing.tasks.shared.text import BYTES, VALIDATION, Encoder, Reading, encoder_of
+from sparing.tasks.shared.text import BYTES, VALIDATION, Encoder, Reading, encoder_of, token_task
 from sparing.tasks.shared.tokens import (
     LOOSE,
     MARK,
@@ -57,25 +57,15 @@ def entity_task(
     names = label_names(rows)
     encoder = encoder_of([Row((row.text,)) for row in rows["train"]], reading)
     splits, lost = _splits(rows, encoder, reading.max_tokens, names)
-    return Task(
+    return token_task(
         name,
-        "tokens",
-        splits["train"],
-        splits["validation"],
-        splits["test"],
-        labels=names,
-        tokens=max(max(split.lengths, default=1) for split in splits.values()),
-        licence=facts.licence,
-        source=facts.source,
-        metrics=facts.metrics,
-        metric=facts.metric,
+        facts,
+        names,
+        splits,
+        encoder,
         answer="entities",
-        vocabulary=encoder.size,
-        pad_id=encoder.pad,
-        tokenizer=encoder.tokenizer,
-        words=encoder.words,
-        subset=subset,
         notes=(*notes, *cut, *lost, *_unseen(rows)),
+        subset=subset,
     )
 
 

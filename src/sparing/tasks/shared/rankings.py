@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import comb
 from typing import NamedTuple
 
-import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 CUT = 10
@@ -23,11 +22,11 @@ class Measure(NamedTuple):
     by_chance: Callable[[Relevance], float]
 
 
-def queries_of(texts: Sequence[Sequence[str]]) -> Int[Tensor, " documents"]:
+def query_numbers(texts: Sequence[Sequence[str]]) -> list[int]:
     """The number of each row's query: rows with the same first text, but for spaces, have one."""
     numbers: dict[str, int] = {}
     keys = [" ".join(row[0].split()) for row in texts]
-    return torch.tensor([numbers.setdefault(key, len(numbers)) for key in keys], dtype=torch.long)
+    return [numbers.setdefault(key, len(numbers)) for key in keys]
 
 
 def average_precision(relevance: Relevance) -> float:
@@ -118,6 +117,11 @@ def mean_by_chance(name: str, truth: Truth) -> float:
     rows = _counted(truth[:, 0], truth)
     values = [MEASURES[name].by_chance([relevance for _, relevance in one]) for one in rows]
     return sum(values) / max(1, len(values))
+
+
+def any_counts(truth: Truth) -> bool:
+    """Whether there is a query that counts."""
+    return any(True for _ in _counted(truth[:, 0], truth))
 
 
 def query_note(truth: Truth) -> str:

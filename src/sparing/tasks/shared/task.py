@@ -16,6 +16,7 @@ from torch.utils.data import Dataset
 
 from sparing.core.errors import DataError, UsageError, nearest, quoted
 from sparing.tasks._pictures import Pictures
+from sparing.tasks.shared.rankings import any_counts
 from sparing.tasks.shared.scores import metric
 from sparing.tasks.shared.spans import TEXT_METRICS, Passages
 from sparing.tasks.shared.tokens import row_of, row_of_labels
@@ -266,8 +267,14 @@ class Task:
         return metric(self.metric).chance(self.truth(self.split(split)))
 
     def require_labels(self, split: str) -> None:
-        """Raise ``UsageError`` for a split without labels: it has no score."""
-        labels = self.split(split).labels
+        """Raise ``UsageError`` for a split without labels, or nothing to rank: it has no score."""
+        examples = self.split(split)
+        labels = examples.labels
+        if examples.queries is not None and not any_counts(self.truth(examples)):
+            raise UsageError(
+                f"the split {split} of task {self.name} has no query with relevant documents and "
+                "others, so no score"
+            )
         whole = self.answer != "span" and not labels.is_floating_point()
         if whole and len(labels) and bool((labels == UNLABELLED).all()):
             raise UsageError(f"the split {split} of task {self.name} has no labels, so no score")

@@ -16,7 +16,7 @@ from sparing.core.errors import DataError, UsageError, quoted
 from sparing.core.paths import expanded
 from sparing.tasks._facts import Facts
 from sparing.tasks._splits import kept_together, pooled_when_rare, stratified
-from sparing.tasks.shared.rankings import queries_of, query_note
+from sparing.tasks.shared.rankings import query_note, query_numbers
 from sparing.tasks.shared.table import Row
 from sparing.tasks.shared.task import Examples, Task
 from sparing.tasks.shared.tokens import words_of
@@ -106,7 +106,31 @@ def text_task(
     encoder = encoder_of(train, reading)
     rows = {"train": train, "validation": validation, "test": corpus.test, **corpus.more_tests}
     splits, notes = encoded_splits(rows, encoder, answer, reading.max_tokens)
-    longest = max(max(split.lengths, default=1) for split in splits.values())
+    return token_task(
+        name,
+        facts,
+        labels,
+        splits,
+        encoder,
+        answer="number" if answer == "ranking" else answer,
+        notes=(*corpus.notes, *notes),
+        subset=corpus.subset,
+    )
+
+
+def token_task(
+    name: str,
+    facts: Facts,
+    labels: tuple[str, ...],
+    splits: Mapping[str, Examples],
+    encoder: Encoder,
+    *,
+    answer: Literal["class", "number", "labels", "entities"],
+    notes: tuple[str, ...],
+    subset: bool,
+) -> Task:
+    """A task of encoded texts; splits beside the usual three are further test splits."""
+    usual = ("train", "validation", "test")
     return Task(
         name,
         "tokens",
@@ -114,19 +138,19 @@ def text_task(
         splits["validation"],
         splits["test"],
         labels=labels,
-        tokens=longest,
+        tokens=max(max(split.lengths, default=1) for split in splits.values()),
         licence=facts.licence,
         source=facts.source,
         metrics=facts.metrics,
         metric=facts.metric,
-        answer="number" if answer == "ranking" else answer,
+        answer=answer,
         vocabulary=encoder.size,
         pad_id=encoder.pad,
         tokenizer=encoder.tokenizer,
         words=encoder.words,
-        more_tests={split: splits[split] for split in corpus.more_tests},
-        subset=corpus.subset,
-        notes=(*corpus.notes, *notes),
+        more_tests={split: rows for split, rows in splits.items() if split not in usual},
+        subset=subset,
+        notes=notes,
     )
 
 
@@ -139,7 +163,7 @@ def encoded_splits(
         splits[name], cut = _examples(part, encoder, answer)
         if answer == "ranking" and name != "train":
             relevance = torch.tensor([row.label for row in part], dtype=torch.float64)
-            queries = queries_of([row.texts for row in part])
+            queries = torch.tensor(query_numbers([row.texts for row in part]))
             notes.append(f"{name}: {query_note(torch.stack((relevance, queries.double()), 1))}")
         if cut:
             notes.append(
@@ -340,5 +364,7 @@ def _examples(rows: Sequence[Row], encoder: Encoder, answer: str) -> tuple[Examp
         raise DataError(
             "a text has no tokens: the tokenizer adds none and drops all its characters"
         )
-    queries = queries_of([row.texts for row in rows]) if answer == "ranking" else None
+    queries = None
+    if answer == "ranking":
+        queries = torch.tensor(query_numbers([row.texts for row in rows]), dtype=torch.long)
     return Examples("input_ids", inputs, labels, carried, words=words, queries=queries), cut

@@ -13,9 +13,9 @@ from sparing.core.errors import Unsupported, UsageError
 from sparing.foreign.sentences import VECTOR
 from sparing.layers.plan import full_plan
 from sparing.layers.vectors import ACTIVATIONS, VectorForm, VectorHead
+from sparing.transfer.adapting.config import AdaptiveConfig
+from sparing.transfer.adapting.conversion import fill
 from sparing.transfer.adaptive import ENTRY_VERSION, AdaptiveClassifier
-from sparing.transfer.adaptive_config import AdaptiveConfig
-from sparing.transfer.conversion import fill
 from sparing.transfer.embedding.dense import Embedded, Ids, SentenceEncoder
 from sparing.transfer.families import layer_sizes, require_encoder
 from sparing.transfer.registry import NAME

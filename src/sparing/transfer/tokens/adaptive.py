@@ -19,9 +19,9 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput, TokenCla
 from sparing.core.errors import UsageError
 from sparing.foreign.kinds import by_token
 from sparing.layers.plan import full_plan
+from sparing.transfer.adapting.config import AdaptiveConfig
+from sparing.transfer.adapting.conversion import fill
 from sparing.transfer.adaptive import ENTRY_VERSION, AdaptiveClassifier
-from sparing.transfer.adaptive_config import AdaptiveConfig
-from sparing.transfer.conversion import fill
 from sparing.transfer.families import layer_sizes, require_token_model
 from sparing.transfer.importance import Importance, importance
 from sparing.transfer.registry import NAME
