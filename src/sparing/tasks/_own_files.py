@@ -1,4 +1,4 @@
-"""Where your own data lies: a folder or file, files of the splits, or a data set of the hub."""
+"""Where your own data is: a folder or file, files of the splits, or a data set of the hub."""
 
 from __future__ import annotations
 
