@@ -17,14 +17,15 @@ WIDTH = 100
 class Outcome(StudyResult):
     """A study's result with its page: ``print`` shows the answer, a notebook the table too.
 
-    ``answer`` is the page's first sentence; ``pages`` are its files by name; ``model`` and ``int8``
-    are the folders of the model that ``slim`` made, None where there is none.
+    ``answer`` is the page's first sentence; ``pages`` are its files by name. Of ``slim``, ``model``
+    is the folder of the model in PyTorch and ``served`` that of the served form in its engine; each
+    is None where there is none.
     """
 
     pages: dict[str, Path]
     answer: str
     model: Path | None = None
-    int8: Path | None = None
+    served: Path | None = None
 
     @property
     def study(self) -> Outcome:
@@ -42,7 +43,7 @@ class Outcome(StudyResult):
             "folder": self.folder,
             "page": self.page,
             "model": self.model,
-            "int8": self.int8,
+            "served": self.served,
         }
         known = {
             name: str(location) for name, location in locations.items() if location is not None
@@ -53,7 +54,7 @@ class Outcome(StudyResult):
 
     def places(self) -> list[str]:
         """The paths of all files, a line each."""
-        named = {"model": self.model, "INT8 model": self.int8, "page": self.page}
+        named = {"model": self.model, "served form": self.served, "page": self.page}
         return [f"The {name}: {path}" for name, path in named.items() if path is not None]
 
     def __str__(self) -> str:
@@ -85,8 +86,11 @@ def finish(result: StudyResult) -> Outcome:
     run = read_run(result.folder)
     answer = shown_as(run.config.get("study")).answer(run)
     parts = {field.name: getattr(result, field.name) for field in fields(StudyResult)}
-    model = result.folder / "model" if result.name == "slim" else None
-    model = model if model is not None and (model / "config.json").is_file() else None
-    int8 = None if model is None else model / "onnx-int8"
-    int8 = int8 if int8 is not None and int8.is_dir() else None
-    return Outcome(**parts, pages=pages, answer=answer, model=model, int8=int8)
+    model, served = (_saved(result, name) for name in ("torch", "serve"))
+    return Outcome(**parts, pages=pages, answer=answer, model=model, served=served)
+
+
+def _saved(result: StudyResult, name: str) -> Path | None:
+    """A folder of a model that ``slim`` saved, if there is one."""
+    path = result.folder / "model" / name
+    return path if result.name == "slim" and path.is_dir() else None

@@ -23,7 +23,7 @@ def test_facts_are_complete_and_plain():
     assert facts["cpu"]
     assert facts["cores"] >= 1
     assert facts["threads"] >= 1
-    assert facts["torch"] == torch.__version__
+    assert torch.__version__.startswith(facts["torch"])  # a wheel may leave out how it was built
 
 
 def test_facts_tell_no_host_name_and_no_path():

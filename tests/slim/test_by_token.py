@@ -21,7 +21,7 @@ from sparing.slim.options import Options
 from sparing.slim.study import prepare, steps_of, task_of
 from sparing.tasks.shared.tokens import span_codes, words_of
 from tests.agree.kinds import ENTITIES, save
-from tests.slim.conftest import TINY, of_name, run_of, texts_of
+from tests.slim.conftest import TINY, of_name, only, run_of, texts_of
 from tests.slim.served import expected, formed, printed_by
 
 AUTO = {"entities": AutoModelForTokenClassification, "span": AutoModelForQuestionAnswering}
@@ -73,7 +73,9 @@ def test_two_agree_as_sparing_agree_says(finished, kind, options, tmp_path):
     assert recorded.value == pytest.approx(same)
     texts = tmp_path / "test.jsonl"
     texts.write_text("\n".join(json.dumps(line) for line in _lines(task)) + "\n")
-    result = sparing.agree(options.model, str(finished.folder / "model"), str(texts), timed=0)
+    result = sparing.agree(
+        options.model, str(finished.folder / "model" / "torch"), str(texts), timed=0
+    )
     assert result.agreement.texts == len(task.test)
     assert result.agreement.changed == round((1 - same) * len(task.test))
 
@@ -91,8 +93,8 @@ def _lines(task):
 
 
 def test_the_saved_model_opens_as_its_kind(finished, kind, options):
-    model = sparing.load(finished.folder / "model")
-    opened = AUTO[kind].from_pretrained(finished.folder / "model")
+    model = sparing.load(finished.folder / "model" / "torch")
+    opened = AUTO[kind].from_pretrained(finished.folder / "model" / "torch")
     ids = torch.tensor([[2, 7, 8, 3]])
     assert type(opened) is type(model)
     name = "logits" if kind == "entities" else "end_logits"
@@ -102,14 +104,14 @@ def test_the_saved_model_opens_as_its_kind(finished, kind, options):
         assert made("good w3 bad") is not None
     other = AUTO["span" if kind == "entities" else "entities"]
     with pytest.raises(UsageError, match="is an AdaptiveFor"):
-        other.from_pretrained(finished.folder / "model")
+        other.from_pretrained(finished.folder / "model" / "torch")
 
 
 def test_the_page_lists_changed_answers_as_words(finished, kind):
     page = write_report(finished.folder)["md"].read_text()
     changed = read_changed(finished.folder)
     assert changed is not None
-    card = (finished.folder / "model" / "README.md").read_text()
+    card = (finished.folder / "model" / "torch" / "README.md").read_text()
     assert f"pipeline_tag: {TASKS[kind]}" in card
     assert ("a segment of the second text" in card) == (kind == "span")
     assert ("B-PER" in card) == (kind == "entities")
@@ -186,7 +188,8 @@ def test_a_damaged_model_is_named(options, kind, tmp_path):
     assert "is not a finite number" in result.failures[0].error
 
 
-def test_a_model_may_be_an_object(options, kind, tmp_path):
+def test_a_model_may_be_an_object(options, kind, tmp_path, monkeypatch):
+    monkeypatch.setattr("sparing.export.forms.missing_packages", only())
     model = AUTO[kind].from_pretrained(options.model)
     tokenizer = task_of(options)[0].tokenizer
     rows = texts_of(400)
@@ -197,7 +200,9 @@ def test_a_model_may_be_an_object(options, kind, tmp_path):
         model, texts=rows, tokenizer=tokenizer, output_dir=tmp_path / "run", **more
     )
     assert [failure.error for failure in result.failures] == []
-    assert type(sparing.load(tmp_path / "run" / "model")).__name__.startswith("AdaptiveFor")
+    assert type(sparing.load(tmp_path / "run" / "model" / "torch")).__name__.startswith(
+        "AdaptiveFor"
+    )
 
 
 def test_questions_need_passages(options, kind, texts_file, tmp_path):

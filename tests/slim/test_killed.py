@@ -69,6 +69,6 @@ def test_kill_9_in_every_step_loses_nothing(texts_run, texts_options, tmp_path):
         _killed(texts_options, folder, step)
     result = run_of(texts_options, folder, "onnxruntime")
     assert result.failures == []
-    assert (folder / "model" / "config.json").is_file()
+    assert (folder / "model" / "torch" / "config.json").is_file()
     for name in ("dense_answers", "frontier_score", "fixed_width_score", "form_segments"):
         assert _numbers(result, name) == _numbers(texts_run, name), name

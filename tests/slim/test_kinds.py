@@ -101,14 +101,14 @@ def test_the_page_says_when_two_agree(finished, kind):
     page = write_report(finished.folder)["md"].read_text()
     assert SAID[kind] in page
     assert ("nats on the choosing inputs" in page) == (kind == "labels")
-    card = (finished.folder / "model" / "README.md").read_text()
+    card = (finished.folder / "model" / "torch" / "README.md").read_text()
     assert SAID[kind] in card
     assert ("The answer is one number." in card) == (kind == "number")
 
 
 def test_the_saved_model_answers_and_learns_as_its_kind(finished, kind, options):
-    model = sparing.load(finished.folder / "model")
-    opened = AutoModelForSequenceClassification.from_pretrained(finished.folder / "model")
+    model = sparing.load(finished.folder / "model" / "torch")
+    opened = AutoModelForSequenceClassification.from_pretrained(finished.folder / "model" / "torch")
     ids = torch.tensor([[2, 7, 8, 3]])
     torch.testing.assert_close(opened(input_ids=ids).logits, model(input_ids=ids).logits)
     labels = torch.tensor([[0.0, 1.0, 0.0]]) if kind == "labels" else torch.tensor([0.5])

@@ -37,7 +37,7 @@ def test_it_runs_exits_and_the_dense_model_behind_them(steps, engine, threshold,
     form = formed("slim", engine, threshold=threshold, cascade=True)
     card, answer = written(steps, form, tmp_path / "serve")
     np.testing.assert_allclose(answer, expected(steps, form), rtol=1e-2, atol=1e-2)
-    assert "sure enough" in card
+    assert ("sure enough" in card) == (engine == "openvino")
     gap = np.abs(expected(steps, form) - expected(steps, formed("dense", engine))).max()
     assert (gap > 1e-3) == (threshold == 0.5)
 

@@ -145,30 +145,43 @@ def test_exit_rates_add_up(done):
 
 
 def test_the_saved_model_runs_the_plan_that_was_cut_out(done):
-    model = sparing.load(done.folder / "model")
+    model = sparing.load(done.folder / "model" / "torch")
     state = read_state(done.folder)
     assert model.plan.layers == state.chosen.plan.layers
     assert model.budget < 1
-    wide = sparing.load(done.folder / "model" / "any-budget")
+    assert {path.name for path in (done.folder / "model").iterdir()} <= {"torch", "serve", "forms"}
+
+
+def test_a_finished_run_still_gives_the_model_of_all_widths(images_run, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(images_run.folder, folder)
+    again = run_of(replace(DIGITS, keep=("any-budget",)), folder)
+    assert (again.failures, len(again.records)) == ([], len(images_run.records))
+    wide = sparing.load(folder / "model" / "any-budget")
     wide.budget = 1.0
     assert wide.plan.heads == tuple(size.heads for size in wide.encoder.sizes)
+    with pytest.raises(UsageError, match="keep may be any-budget"):
+        replace(DIGITS, keep=("any",))
 
 
 def test_the_saved_images_model_answers_better_than_chance(images_run):
-    model, task = sparing.load(images_run.folder / "model"), load_task("digits", patch_size=4)
+    model, task = (
+        sparing.load(images_run.folder / "model" / "torch"),
+        load_task("digits", patch_size=4),
+    )
     assert evaluate(model, task).accuracy > 2 * task.chance
 
 
 def test_the_card_and_the_outcome_name_no_folder_of_this_machine(done):
-    card = (done.folder / "model" / "README.md").read_text()
+    card = (done.folder / "model" / "torch" / "README.md").read_text()
     assert str(done.config["machine"]["cpu"]) in card
     assert done.config["machine_id"] not in card
     assert str(done.folder.parent) not in card
-    assert metadata_load(done.folder / "model" / "README.md")
+    assert metadata_load(done.folder / "model" / "torch" / "README.md")
     outcome = finish(done)
     assert str(outcome).startswith(outcome.answer)
-    assert f"The model: {done.folder / 'model'}" in str(outcome)
-    assert outcome.to_dict()["model"] == str(done.folder / "model")
+    assert f"The model: {done.folder / 'model' / 'torch'}" in str(outcome)
+    assert outcome.to_dict()["model"] == str(done.folder / "model" / "torch")
 
 
 def test_a_finished_run_is_read_back_by_the_same_call(images_run, monkeypatch):

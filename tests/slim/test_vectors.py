@@ -78,7 +78,7 @@ def test_the_page_speaks_of_vectors(finished):
 
 
 def test_sentence_transformers_opens_what_is_saved(finished, texts_file):
-    folder, texts = finished.folder / "model", texts_file.read_text().splitlines()[:5]
+    folder, texts = finished.folder / "model" / "torch", texts_file.read_text().splitlines()[:5]
     opened = SentenceTransformer(str(folder), device="cpu")
     model = sparing.load(folder)
     ours = opened.encode(texts)
@@ -100,7 +100,7 @@ def test_the_program_on_the_card_of_the_served_folder_gives_the_vector(
     card, vector = written(steps, form, tmp_path / "serve")
     np.testing.assert_allclose(vector, expected(steps, form), rtol=0, atol=1e-4)
     assert "Labels:" not in card
-    opened = SentenceTransformer(str(finished.folder / "model"), device="cpu")
+    opened = SentenceTransformer(str(finished.folder / "model" / "torch"), device="cpu")
     ours = opened.encode(["a text"])[0]
     assert (np.abs(vector - ours).max() < 1e-4) == (model == "slim")
 
@@ -124,7 +124,7 @@ def test_sentence_transformers_opens_the_served_folder_in_openvino(finished, opt
     opened = subprocess.run(given, capture_output=True, text=True, timeout=300)
     assert opened.returncode == 0, opened.stderr[-2000:]
     vectors = np.array(json.loads(opened.stdout.splitlines()[-1]))
-    ours = SentenceTransformer(str(finished.folder / "model"), device="cpu")
+    ours = SentenceTransformer(str(finished.folder / "model" / "torch"), device="cpu")
     texts = ["a text", "good w3 bad"]
     np.testing.assert_allclose(vectors, ours.encode(texts), atol=0.02)  # bfloat16, on some
 
@@ -211,7 +211,7 @@ def test_a_pooling_without_an_adaptive_form_is_refused_before_anything_is_writte
 
 
 def test_a_slim_model_is_not_slimmed_again(finished, options, tmp_path):
-    again = replace(options, model=str(finished.folder / "model"))
+    again = replace(options, model=str(finished.folder / "model" / "torch"))
     with pytest.raises(Unsupported, match="give the dense one"):
         prepare(again, tmp_path / "run")
 

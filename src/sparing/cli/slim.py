@@ -16,7 +16,8 @@ from sparing.core.errors import UsageError
 
 TEXTS = ("texts", "hold_out")
 AGREES_BY = ("least_cosine", "threshold", "most_difference")
-NAMED = ("model", "task", *TEXTS, "speed", "floor", "agree", *AGREES_BY, "epochs", "seed")
+TARGETS = ("model", "task", *TEXTS, "speed", "floor", "agree", *AGREES_BY)
+NAMED = (*TARGETS, "epochs", "seed", "keep")
 
 EXAMPLE = "sparing slim models/digits --speed 1.5 --quick"
 
@@ -37,6 +38,7 @@ def run(
     most_difference: Annotated[float | None, typer.Option(help="Of numbers that agree.")] = None,
     epochs: Annotated[int, typer.Option(help="Epochs of distillation; 0: the default.")] = 0,
     seed: Annotated[int, typer.Option(help="The seed of everything that is sampled.")] = 0,
+    keep: Annotated[list[str] | None, typer.Option(help="any-budget: all widths too.")] = None,
     quick: Annotated[bool, typer.Option(help="Fewer inputs; wider intervals.")] = False,
     data: Data = None,
     output_dir: Annotated[Path | None, typer.Option(help="Default: runs/slim-TASK.")] = None,
@@ -57,6 +59,7 @@ def run(
     named = {"model": model, "task": task, "texts": texts, "hold_out": hold_out, "seed": seed}
     named |= {"speed": speed, "floor": floor, "agree": agree, "least_cosine": least_cosine}
     named |= {"threshold": threshold, "most_difference": most_difference}
+    named["keep"] = tuple(keep or ())
     options = _options(quick, named, epochs, settings or [])
     folder = output_dir or Path("runs") / f"slim-{Path(texts or task).stem}"
     call = _show if plan else partial(_run, overwrite=overwrite)

@@ -25,11 +25,22 @@ settings = {{"INFERENCE_PRECISION_HINT": "{hint}"}}
 path = "openvino/openvino_model.xml"
 outputs = openvino.Core().compile_model(path, "CPU", settings)(inputs)""",
 }
+SESSION = """{reading}
+import onnxruntime
+model = onnxruntime.InferenceSession("onnx/model.onnx")
+given = {{each.name: inputs[each.name] for each in model.get_inputs()}}
+outputs = dict(zip([made.name for made in model.get_outputs()], model.run(None, given)))
+answer = {answer}
+{printing}"""
 CHAIN = """import json
 {reading}
+import openvino
+settings = {{"INFERENCE_PRECISION_HINT": "{hint}"}}
 chain = json.load(open("chain.json"))
 for name in chain["segments"]:
-    {opening}
+    model = openvino.Core().compile_model(name, "CPU", settings)
+    given = {{each.any_name: inputs[each.any_name] for each in model.inputs}}
+    outputs = {{made.any_name: held for made, held in model(given).items()}}
     hidden = outputs.get("next_hidden")
     inputs = inputs if hidden is None else dict(inputs, hidden=hidden)
     answer = {answer}{leaving}
@@ -38,7 +49,8 @@ ANSWER = 'outputs.get("sentence_embedding", outputs.get("logits"))[0]'
 ENDS = 'numpy.stack((outputs["start_logits"][0], outputs["end_logits"][0]), -1)'
 # How the answer of models that answer for each token is read.
 PRINTING = {
-    "entities": """labels = json.load(open("config.json"))["id2label"]
+    "entities": """import json
+labels = json.load(open("config.json"))["id2label"]
 print([(token, labels[str(number)]) for token, number in zip(text.tokens, answer.argmax(-1))])""",
     "span": """inside = [number for number, part in enumerate(text.sequence_ids) if part == 1]
 pairs = [(first, last) for first in inside for last in inside if first <= last < first + 30]
@@ -49,14 +61,6 @@ EXITING = """
     powers = numpy.exp(answer - answer.max())
     if powers.max() / powers.sum() > chain["threshold"]:
         break  # sure enough: later segments are not run"""
-OPENING = {
-    "onnxruntime": """model = onnxruntime.InferenceSession(name)
-    given = {each.name: inputs[each.name] for each in model.get_inputs()}
-    outputs = dict(zip([made.name for made in model.get_outputs()], model.run(None, given)))""",
-    "openvino": """model = openvino.Core().compile_model(name, "CPU", settings)
-    given = {each.any_name: inputs[each.any_name] for each in model.inputs}
-    outputs = {made.any_name: held for made, held in model(given).items()}""",
-}
 RESULTS = {
     "logits": "logits",
     "start_logits": "start",
@@ -134,23 +138,21 @@ def chain_program(
     """The lines that open a folder's chain with its engine alone and answer one input.
 
     ``inputs`` are the names of the model's, and ``texts`` a text or a pair as an example; none for
-    inputs that no tokenizer makes. With ``exits`` segments run in turn until the largest class
-    probability is above the threshold. ``kind`` is what the model answers with.
+    inputs that no tokenizer makes. A file of ONNX Runtime holds the whole chain. With ``exits`` the
+    segments of OpenVINO run in turn until the largest class probability is above the threshold.
+    ``kind`` is what the model answers with.
     """
     example = ", ".join(map(json.dumps, texts))
     reading = (TOKENS if texts else ARRAYS).format(names=list(inputs), example=example)
-    reading += f"\nimport {engine}"
-    if engine == "openvino":
-        reading += f'\nsettings = {{"INFERENCE_PRECISION_HINT": "{HINTS[floats]}"}}'
-    leaving = EXITING if exits else ""
     printing = PRINTING.get(kind, "print(answer)")
     if kind == "span":
         printing = printing.format(passage=json.dumps(texts[1]))
     answer = ENDS if kind == "span" else ANSWER
-    opening = OPENING[engine]
-    code = CHAIN.format(
-        reading=reading, opening=opening, answer=answer, leaving=leaving, printing=printing
-    )
+    parts = {"reading": reading, "answer": answer, "printing": printing}
+    if engine == "onnxruntime":
+        code = SESSION.format(**parts)
+    else:
+        code = CHAIN.format(**parts, hint=HINTS[floats], leaving=EXITING if exits else "")
     return f"```python\n{code}\n```"
 
 

@@ -50,7 +50,8 @@ class Chain:
 
     ``segments`` are modules or files. Modules run in inference mode on their own device (back end
     "eager"). Files run on the CPU: those of ``export_onnx`` (back end "onnxruntime"), or ``.xml``
-    files of ``export.openvino.convert`` (back end "openvino"). ``thread_count`` threads compute.
+    files of ``export.openvino.convert`` (back end "openvino"). One file of ``export.joined`` is a
+    chain too: its inputs leave inside it. ``thread_count`` threads compute.
     ``longest`` is the most tokens that the model takes. Chains with the same ``shared`` dictionary
     open a file once.
 
@@ -88,6 +89,9 @@ class Chain:
         shared = {} if shared is None else shared
         self._segments = [self._opened(segment, shared) for segment in segments]
         self._require_precision()
+        self.joined = any(one.joined for one in self._segments)
+        if self.joined and len(self._segments) > 1:
+            raise UsageError("a joined file is a whole chain: it can have no other segments")
         pairs = zip(self._segments, self._segments[1:], strict=False)
         if any("hidden" in later.takes and not before.gives_hidden for before, later in pairs):
             raise UsageError("only the last segment of a chain may give logits alone")
@@ -164,14 +168,20 @@ class Chain:
         """
         given, keep = self._checked(inputs)
         with torch.inference_mode(), self._pinned():
-            run = self._run_one if len(next(iter(given.values()))) == 1 else self._run_many
+            one = len(next(iter(given.values()))) == 1
+            run = self._run_joined if self.joined else self._run_one if one else self._run_many
             logits, places = run(given, keep)
         if all(isinstance(value, np.ndarray) for value in inputs.values()):
             return logits.numpy(), places.numpy()
         return logits, places
 
     def every_exit(self, inputs: Mapping[str, Any]) -> Float[Tensor, "batch exits ..."]:
-        """The logits after every segment without early exits, to calibrate a threshold."""
+        """The logits after every segment without early exits, to calibrate a threshold.
+
+        Raises ``Unsupported`` for a joined file, which gives an input's last logits alone.
+        """
+        if self.joined:
+            raise Unsupported("a joined file gives one answer for each input: open its segments")
         given, keep = self._checked(inputs)
         answers = []
         with torch.inference_mode(), self._pinned():
@@ -204,6 +214,15 @@ class Chain:
             return values, keep
         length = length_of(keep)
         return {name: value[:, :length] for name, value in values.items()}, keep[:, :length]
+
+    def _run_joined(
+        self, inputs: Mapping[str, Tensor], keep: NDArray[np.bool_] | None
+    ) -> tuple[Tensor, Tensor]:
+        values, _ = self._start(inputs, keep)
+        segment = self._segments[0]
+        assert isinstance(segment, OnnxSegment)
+        logits, exits = segment.run_joined(values, self._threshold)
+        return torch.from_numpy(logits), torch.from_numpy(exits)
 
     def _run_one(
         self, inputs: Mapping[str, Tensor], keep: NDArray[np.bool_] | None

@@ -15,6 +15,7 @@ from sparing.core.errors import CheckpointError, Unsupported, UsageError, quoted
 from sparing.core.reading import read_object
 from sparing.core.writing import write_atomically
 from sparing.export.engine import Chain, back_end_of
+from sparing.export.joined import join
 from sparing.export.onnx import TOLERANCE, export_onnx
 from sparing.export.openvino import FloatPrecision, Precision, float_precision
 
@@ -96,18 +97,22 @@ def copy_chain(
 ) -> list[Path]:
     """Copy exported segments, with their weights, into ``folder`` as one chain.
 
-    They are named by their position, so they may come from several folders. One alone has the name
-    that optimum and sentence-transformers look for. Everything but INT8 products of OpenVINO has
-    the precision that it has on this processor.
+    Those of ONNX Runtime are joined to one file. Those of OpenVINO are named by their position, so
+    they may come from several folders. A file alone has the name that optimum and
+    sentence-transformers look for. Everything but INT8 products of OpenVINO has the precision that
+    it has on this processor.
     """
+    engine = back_end_of(segments[0])
     names = [f"segment-{number}{path.suffix}" for number, path in enumerate(segments)]
-    if len(names) == 1:
-        names = [WHOLE[back_end_of(segments[0])]]
+    if len(names) == 1 or engine == "onnxruntime":
+        names = [WHOLE[engine]]
     paths = [folder / name for name in names]
-    for source, target in zip(segments, paths, strict=True):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        for file in source.parent.glob(f"{source.stem}.*"):
-            shutil.copyfile(file, target.parent / file.name.replace(source.stem, target.stem, 1))
+    paths[0].parent.mkdir(parents=True, exist_ok=True)
+    if len(segments) > len(paths):
+        join(segments, paths[0], threshold=threshold)
+    else:
+        for source, target in zip(segments, paths, strict=True):
+            _copy(source, target)
     static = (back_end_of(paths[0]), precision) == ("openvino", "int8")
     describe_chain(
         folder,
@@ -118,6 +123,12 @@ def copy_chain(
         rest=float_precision("int8", None) if static else None,
     )
     return paths
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a segment with the files beside it that hold its weights."""
+    for file in source.parent.glob(f"{source.stem}.*"):
+        shutil.copyfile(file, target.parent / file.name.replace(source.stem, target.stem, 1))
 
 
 def open_chain(folder: Path, *, thread_count: int = 1) -> Chain:

@@ -33,9 +33,7 @@ logits, exits = chain(inputs)  # the tokenizer's tensors, by name
 MODULE_LOADING = """```python
 import sparing
 
-model = sparing.load("model")  # in PyTorch, at its final widths
-wide = sparing.load("model/any-budget")  # all widths, not fine-tuned
-wide.budget = 0.5  # a share of the dense FLOPs, as the frontier offers it
+model = sparing.load("model/torch")  # in PyTorch, at its final widths
 ```"""
 Row = tuple[str, ...]
 # The hub's names of our metrics, where they differ.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from sparing.export.dense import dense_segment
 from sparing.export.engine import Chain
 from sparing.export.folder import copy_chain
 from sparing.export.forms import Form, Forms
+from sparing.export.joined import join
 from sparing.export.segment import Segment
 from sparing.export.static_int8 import MOST_INPUTS
 from sparing.layers.plan import Plan
@@ -121,6 +122,7 @@ class BothForms:
     slim: Forms
     thread_count: int
     longest: int | None
+    _joined: set[Path] = field(default_factory=set)
 
     @property
     def keys(self) -> list[Candidate]:
@@ -150,13 +152,26 @@ class BothForms:
             parts += self.dense.parts(self.dense.find(key.engine, precision))
         return parts
 
-    def chain(
-        self, key: Candidate, *, cascade: bool = False, shared: dict[Any, Segment] | None = None
+    def files(self, key: Candidate, *, cascade: bool) -> list[Any]:
+        """What is opened to answer with a form: segments, those of ONNX Runtime as one file."""
+        parts = self.parts(key, cascade=cascade)
+        if key.engine != "onnxruntime" or len(parts) == 1:
+            return parts
+        path: Path = parts[0].with_name("joined-dense.onnx" if cascade else "joined.onnx")
+        if path not in self._joined:
+            self._joined.add(join(parts, path))
+        return [path]
+
+    def chain(self, key: Candidate, *, cascade: bool = False) -> Chain:
+        """A form's segments in its engine, which give the answers of every exit."""
+        return self._opened(self.parts(key, cascade=cascade), key, None)
+
+    def _opened(
+        self, parts: Sequence[Any], key: Candidate, shared: dict[Any, Segment] | None
     ) -> Chain:
-        """A form in its engine; files that are not open in ``shared`` are opened."""
         precision: Any = key.precision
         return Chain(
-            self.parts(key, cascade=cascade),
+            parts,
             thread_count=self.thread_count,
             longest=self.longest,
             precision=precision,
@@ -174,7 +189,7 @@ class BothForms:
 
     def run(self, candidate: Candidate, chain: Chain | None = None) -> Run:
         """A candidate's answers; ``chain`` may be shared by candidates of one key."""
-        opened = chain or self.chain(candidate.key, cascade=candidate.cascade)
+        opened = chain or self._served(candidate, None)
 
         def run(inputs: Mapping[str, Tensor]) -> Tensor:
             opened.threshold = candidate.threshold
@@ -186,11 +201,11 @@ class BothForms:
     def runs(self, candidates: Sequence[Candidate]) -> Runs:
         """The answers of several candidates by name, all open at once, each file opened once."""
         shared: dict[Any, Segment] = {}
-        chains = {
-            (key, cascade): self.chain(key, cascade=cascade, shared=shared)
-            for key, cascade in dict.fromkeys((one.key, one.cascade) for one in candidates)
-        }
-        return {str(one): self.run(one, chains[one.key, one.cascade]) for one in candidates}
+        return {str(one): self.run(one, self._served(one, shared)) for one in candidates}
+
+    def _served(self, one: Candidate, shared: dict[Any, Segment] | None) -> Chain:
+        """A candidate as it is served; files that are not open in ``shared`` are opened."""
+        return self._opened(self.files(one.key, cascade=one.cascade), one.key, shared)
 
 
 def float32_runs(forms: Forms, name: str) -> Runs:

@@ -19,6 +19,8 @@ from sparing.train.elastic import Draw
 from sparing.train.recipe import Precision
 
 HOLD_OUT = ("random", "last")
+ANY_BUDGET = "any-budget"
+KEEP = (ANY_BUDGET,)
 # The agreement that is served by default.
 AGREE = 0.95
 LONG_TOKENS = 128
@@ -113,11 +115,17 @@ class Options:
     # Threads of one process.
     thread_count: Count = 1
 
+    # Also saved, at any time: "any-budget", the model of all widths.
+    keep: tuple[str, ...] = ()
+
     def __post_init__(self) -> None:
         check_fields(self)
         if self.hold_out not in HOLD_OUT:
             hint = nearest(self.hold_out, HOLD_OUT)
             raise UsageError(f"hold_out is random or last; got {self.hold_out!r}{hint}")
+        for name in self.keep:
+            if name not in KEEP:
+                raise UsageError(f"keep may be any-budget; got {name!r}{nearest(name, KEEP)}")
 
     def answer(self, task: Task) -> Answer:
         """The kind of the task's answer; ``UsageError`` as ``answer_of`` raises it."""

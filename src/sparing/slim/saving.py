@@ -17,6 +17,7 @@ from sparing.foreign.pretrained import write_pretrained
 from sparing.layers.plan import Plan
 from sparing.slim.card import model_card
 from sparing.slim.evidence.candidates import Candidate
+from sparing.slim.options import ANY_BUDGET
 from sparing.slim.promise import promise_of
 from sparing.slim.search.exits import decide, dense_flops, outcomes, score
 from sparing.slim.serving import write_beside, write_serving
@@ -24,7 +25,7 @@ from sparing.slim.state import State
 from sparing.slim.steps import OURS, Steps
 from sparing.transfer.adaptive import AdaptiveClassifier, FrontierPoint
 
-ANY_BUDGET, SERVE, FORMS = "any-budget", "serve", "forms"
+FOLDER, SERVE, TORCH, FORMS = "model", "serve", "torch", "forms"
 
 
 def refuse_model_folder(model: str, folder: Path) -> None:
@@ -37,23 +38,25 @@ def refuse_model_folder(model: str, folder: Path) -> None:
 def save(steps: Steps, run: Run, source: str) -> Path:
     """Write ``model/`` beside the records, whole or not at all, and return it.
 
-    It holds the model that was cut out, ``serve`` with the served form's files and ``forms`` with
-    those of the other points of the frontier, each a chain.
+    ``torch`` holds the model that was cut out, ``serve`` the served form's files, and ``forms``
+    those of the other points of the frontier, each a chain. ``any-budget`` holds the model of all
+    widths, if the options ask for it.
     """
-    target = run.folder / "model"
+    target = run.folder / FOLDER
     with scratch_beside(target) as part:
         state, both, served, model = steps.state, steps.forms, steps.served(), steps.model()
         model.plan = _plan_of(model, served)
         _set_frontier(steps, model, [*state.thresholds, _point_of(steps, model)])
-        write_pretrained(model, part)
-        write_beside(steps, part, slim=True)
-        _save_any_budget(steps, state, part / ANY_BUDGET)
+        write_pretrained(model, part / TORCH)
+        write_beside(steps, part / TORCH, slim=True)
+        if ANY_BUDGET in steps.options.keep:
+            _save_any_budget(steps, state, part / ANY_BUDGET)
         _write_served(steps, run, served, part)
         for point in state.points:
             if point.candidate not in (None, served):
                 both.write(point.candidate, part / FORMS / f"{100 * (1 - point.epsilon):g}")
-        write_atomically(part / "README.md", model_card(run, steps, source))
-        require_own(run.folder, ("model",))
+        write_atomically(part / TORCH / "README.md", model_card(run, steps, source))
+        require_own(run.folder, (FOLDER,))
         drop_folder(target)
         part.replace(target)
     return target

@@ -63,7 +63,10 @@ class Cut:
         width = self.dim * score
         width = width + (width.clamp(min=1) - width).detach()
         places = torch.arange(self.dim, device=score.device, dtype=score.dtype)
-        shares = (width.unsqueeze(-1) - places).clamp(0, 1)
+        fade = width.unsqueeze(-1) - places
+        # At least widths lie on the bounds, where releases of torch differ in clamp's gradient.
+        inside = ((fade >= 0) & (fade <= 1)).to(fade.dtype)
+        shares = fade.detach().clamp(0, 1) + inside * (fade - fade.detach())
         if self.threshold is None:
             return shares
         smooth = ((score - self.threshold) / self.temperature).sigmoid()

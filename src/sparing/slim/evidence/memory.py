@@ -55,10 +55,11 @@ def memory_of(steps: Steps, batch: int) -> list[Record]:
         encoder = baseline.encoder if isinstance(baseline, SentenceEncoder) else baseline
         write_pretrained(encoder, folder)
         stored = [Stored(Candidate(DENSE, "eager", "float32"), (folder,))]
-        for one in tested(steps, both):
-            if one.engine != "eager":
-                parts = both.parts(one.key, cascade=one.cascade)
-                stored.append(Stored(one, tuple(parts)))
+        stored += [
+            Stored(one, tuple(both.files(one.key, cascade=one.cascade)))
+            for one in tested(steps, both)
+            if one.engine != "eager"
+        ]
         return peaks(stored, inputs, steps.engines.thread_count)
 
 

@@ -160,9 +160,8 @@ def loading(run: Run) -> Section:
         )
         snippets.append(Snippet("The served form in its engine:", code))
     code = (
-        f"import sparing\n\nmodel = sparing.load({path()})  # the plan that was cut out\n"
-        "logits = model(**inputs).logits\n\n"
-        f"wide = sparing.load({path('any-budget')})  # all widths, not fine-tuned"
+        f"import sparing\n\nmodel = sparing.load({path('torch')})  # the plan that was cut out\n"
+        "logits = model(**inputs).logits"
     )
     snippets.append(Snippet("The slim model in PyTorch:", code))
     others = {
