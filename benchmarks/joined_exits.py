@@ -42,7 +42,7 @@ HEADS = (
     "exit first",
     "segments, ms",
     "one file, ms",
-    "one file is faster by",
+    "faster by",
 )
 SHAPE = {"hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536}
 Inputs = dict[str, Tensor]
