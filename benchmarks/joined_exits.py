@@ -5,7 +5,7 @@
 The model has MiniLM's shape at half the heads and neurons, six layers of random weights, and exits
 after the second and the third. Texts of 8 to 60 random tokens run in ONNX Runtime, in float32 and
 INT8, in batches of 1, 8 and 32. Thresholds let none, half or nine tenths of the texts exit first.
-Both forms run in turns on the same inputs, in the loop that ``slim`` times and serves with; the
+Both forms run in turns on the same inputs, in the loop that ``slim`` times and serves with. The
 ratio is the time of the segments over that of the one file, with a 95 % interval over batches.
 """
 
@@ -49,7 +49,7 @@ Inputs = dict[str, Tensor]
 
 
 def model() -> Any:
-    """A random encoder whose confidence differs from text to text."""
+    """A random encoder; its confidence differs from text to text."""
     torch.manual_seed(0)
     config = BertConfig(num_hidden_layers=6, initializer_range=0.1, **SHAPE)
     made = adapt(BertForSequenceClassification(config).eval(), exits=(2, 3))

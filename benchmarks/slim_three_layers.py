@@ -7,8 +7,8 @@ are distilled on the same texts, for as many epochs as slim's two trainings toge
 does that alone. Then all three models run in every engine and precision that is here, all in turns
 on the run's timed test texts, one at a time, without the tokenizer. Of each model and precision the
 fastest engine counts. Speeds are over dense of the same precision, with 95 % intervals over texts.
-The labels of the whole test split score them: the share of the dense score in float32, and by how
-much a form is better than three layers of its precision, both with 90 % intervals.
+The labels of the whole test split score them. Two columns have 90 % intervals: the share of the
+dense score in float32, and the gain over three layers of the same precision.
 """
 
 from __future__ import annotations

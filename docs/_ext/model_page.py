@@ -32,7 +32,8 @@ Which families each verb takes: its [guide](../how-to/index.md).
 
 - *texts*: `slim` needs `--texts`: no task has such answers. Others take a `--task` too.
 - *new head*: the model is fine-tuned as a classifier first; its own head is not used.
-- `train` stands for `evaluate` and `compare` too: they take the same models.
+- The column of `train` is that of `evaluate` and `compare` too: they take the same models.
+- `evaluate` also scores pairs of texts by the cosine of their vectors.
 - `swap` and `adapt` are functions of Python.
 """
 SIZES: dict[str, Any] = {

@@ -216,21 +216,29 @@ def evaluate(
     """Evaluate a model on a task: its metrics, each with its 95 % interval over examples.
 
     ``model`` is a path, a hub name or a model; ``task`` is a name, a path or a data set (the task
-    of the model's training, unless given). A data set without splits is evaluated as a whole.
-    Nothing is written. Raises ``UsageError`` where they do not fit each other.
+    of the model's training, unless given). A data set without splits is evaluated as a whole. An
+    embedding model of sentence-transformers scores pairs of texts by their cosine. Nothing is
+    written. Raises ``UsageError`` where they do not fit each other.
 
         print(sparing.evaluate("my-fine-tuned-bert", "sst2"))
     """
+    from sparing.agree.similarity import evaluate_vectors, gives_vectors, require_pairs
     from sparing.experiment.evaluation import evaluate_fitting
     from sparing.experiment.inputs.fit import require_head
     from sparing.experiment.inputs.given import Given, opened_model
 
-    opened, name, origin = opened_model(model, "evaluate")
-    require_head(opened, name)
+    vectors, path = gives_vectors(model), str(model) if isinstance(model, str | Path) else ""
+    opened, name, origin = (None, "", path) if vectors else opened_model(model, "evaluate")
+    if vectors:
+        require_pairs(task)
+    else:
+        require_head(opened, name)
     task = _task_of(origin or model) if isinstance(task, str) and not task else task
     with TemporaryDirectory() as folder:
         read = Given(task, model, tokenizer, Path(folder), dict(task_options or {}))
         loaded = read.load(origin, _path(data), alone=True)
+        if vectors:
+            return evaluate_vectors(model, loaded, split, on_progress)
         return evaluate_fitting(opened, name, loaded, split, on_progress, (read.task, origin))
 
 

@@ -36,8 +36,8 @@ def three(tmp_path_factory):
 def between(chain, inputs, share):
     """A threshold that no confidence is near, above so many of the first exit's."""
     confidence = chain.every_exit(inputs).softmax(-1).amax(-1)[:, 0].sort().values
-    place = max(1, min(len(confidence) - 1, round((1 - share) * len(confidence))))
-    return float(confidence[place - 1 : place + 1].mean())
+    rank = max(1, min(len(confidence) - 1, round((1 - share) * len(confidence))))
+    return float(confidence[rank - 1 : rank + 1].mean())
 
 
 def require_same(chain, joined, inputs, threshold):

@@ -25,7 +25,7 @@ def test_names_are_public_names():
     }
     assert set(names()) == glue | images | {
         *("arithmetic", "entities", "imdb", "listops", "pathfinder", "retrieval", "squad"),
-        *("text", "trec-qa", "wnut17"),
+        *("sts", "text", "trec-qa", "wnut17"),
     }
     assert names() == sorted(names())
 

@@ -23,7 +23,11 @@ def run(
     settings: TaskSettings = None,
     as_json: Json = False,
 ) -> None:
-    """Evaluate a saved model on a task: metrics with intervals."""
+    """Evaluate a saved model on a task: metrics with intervals.
+
+    An embedding model scores pairs of texts by their cosine.
+    """
+    from sparing.agree.similarity import evaluate_vectors, gives_vectors, require_pairs
     from sparing.cli._settings import apply
     from sparing.experiment.evaluation import evaluate_fitting
     from sparing.experiment.inputs.fit import require_head
@@ -31,14 +35,20 @@ def run(
     from sparing.transfer.opening import open_model
 
     options = apply(dict[str, Any](), settings or [])
-    model = open_model(path)
-    require_head(model, path)
+    model = None if gives_vectors(path) else open_model(path)
+    if model is None:
+        require_pairs(task)
+    else:
+        require_head(model, path)
     task = task or task_of(path)
     if not task:
         raise UsageError(f"{path} names no task that it was trained for: give --task")
     loaded = load_for(task, options, path, data)
     with progress_bar(quiet=as_json) as show:
-        scores = evaluate_fitting(model, path, loaded, split, show, (task, path))
+        if model is None:
+            scores = evaluate_vectors(path, loaded, split, show)
+        else:
+            scores = evaluate_fitting(model, path, loaded, split, show, (task, path))
     if as_json:
         emit(scores.to_dict())
     else:

@@ -55,11 +55,10 @@ def run(
     Heads, neurons and layers of a BERT or ViT are removed, and easy inputs may exit early.
     Answers in passages and vectors need texts alone.
     """
-    task = _task_of(model, task, texts)
+    task, more = _task_of(model, task, texts), tuple(keep or ())
     named = {"model": model, "task": task, "texts": texts, "hold_out": hold_out, "seed": seed}
     named |= {"speed": speed, "floor": floor, "agree": agree, "least_cosine": least_cosine}
-    named |= {"threshold": threshold, "most_difference": most_difference}
-    named["keep"] = tuple(keep or ())
+    named |= {"threshold": threshold, "most_difference": most_difference, "keep": more}
     options = _options(quick, named, epochs, settings or [])
     folder = output_dir or Path("runs") / f"slim-{Path(texts or task).stem}"
     call = _show if plan else partial(_run, overwrite=overwrite)

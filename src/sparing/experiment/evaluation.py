@@ -79,7 +79,7 @@ class Scores:
             low, high = self.intervals[name]
             lines.append(f"{name} {value:.4f} (95 % {low:.4f} to {high:.4f})")
         level = f"chance level {self.chance:.4f} ({result.metric})"
-        return "\n".join([*lines, f"loss {result.loss:.4f}, {level}"])
+        return "\n".join([*lines, f"loss {result.loss:.4f}, {level}" if result.loss else level])
 
 
 def evaluate_fitting(

@@ -168,7 +168,7 @@ class _Writer:
         if "confidence" not in part.gives:
             shares = add("Softmax", [block.answers], "shares", axis=-1)
             sure = add("ReduceMax", [shares, ONE], "confidence", keepdims=0)
-        # the negation keeps a row whose confidence is not a number
+        # the negation keeps a row with a confidence that is not a number
         stays = add("Not", [add("Greater", [sure, THRESHOLD], "leaves")], "stays")
         rows = add("Squeeze", [add("NonZero", [stays], "places"), ZERO], "rows")
         some = add("Cast", [add("Size", [rows], "count")], "some", to=self.kinds.BOOL)

@@ -40,7 +40,7 @@ def save(steps: Steps, run: Run, source: str) -> Path:
 
     ``torch`` holds the model that was cut out, ``serve`` the served form's files, and ``forms``
     those of the other points of the frontier, each a chain. ``any-budget`` holds the model of all
-    widths, if the options ask for it.
+    widths, if the options want it.
     """
     target = run.folder / FOLDER
     with scratch_beside(target) as part:

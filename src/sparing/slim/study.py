@@ -82,7 +82,7 @@ def _begun(options: Options, folder: Path, data: Path | None) -> tuple[dict[str,
     task = with_fewer(task, options.train_tokens)
     _require_held_out(task, options)
     identity = {**asdict(options), "task_options": resolved}
-    del identity["keep"]  # a finished run may still be asked for it
+    del identity["keep"]  # it may also be wanted of a finished run
     steps = steps_of(options, task, folder, data)
     steps.models.require_source()
     config = base_config("slim", plain(identity), [task], [options.model])

@@ -25,9 +25,9 @@ class Evaluation:
 
     ``scores`` are the task's metrics by name, ``metric`` the one it is evaluated by. ``loss`` is
     the mean cross-entropy, or squared error where the answer is a number; 0 where it is another
-    model's entities or spans. ``predictions`` are class numbers, values, or the texts of answers.
-    ``right`` says for each example whether its class is right, for a text whether it matches
-    exactly. For several labels and entities all must be right; it is None for numbers.
+    model's entities or spans, or a cosine. ``predictions`` are class numbers, values, or the texts
+    of answers. ``right`` says for each example whether its class is right, for a text whether it
+    matches exactly. For several labels and entities all must be right; it is None for numbers.
     ``per_example`` holds each example's value of the metrics that are means of such values and not
     accuracies, of rankings each query's. ``outputs`` are what was scored, rows of ``Task.read``,
     against ``truth``; None where answers are texts.

@@ -64,7 +64,7 @@ class Cut:
         width = width + (width.clamp(min=1) - width).detach()
         places = torch.arange(self.dim, device=score.device, dtype=score.dtype)
         fade = width.unsqueeze(-1) - places
-        # At least widths lie on the bounds, where releases of torch differ in clamp's gradient.
+        # The least widths are on the bounds, where releases of torch differ in clamp's gradient.
         inside = ((fade >= 0) & (fade <= 1)).to(fade.dtype)
         shares = fade.detach().clamp(0, 1) + inside * (fade - fade.detach())
         if self.threshold is None:

@@ -43,7 +43,8 @@ class Examples(Dataset[dict[str, Tensor]]):
     them. ``boxes`` locate the object in an image: centre, width and height, in shares of the
     image's sides. ``words`` are the numbers of the tokens' words, where models answer for each
     token: see ``tasks.shared.tokens``. ``queries`` are the numbers of the queries that documents,
-    the examples, are ranked for.
+    the examples, are ranked for. ``pairs`` are both texts of each example as they were read, where
+    a pretrained tokenizer made one input of them: an embedding model reads each alone.
     """
 
     input_name: Literal["pixel_values", "input_ids", "values"]
@@ -54,6 +55,7 @@ class Examples(Dataset[dict[str, Tensor]]):
     boxes: Float[Tensor, "count 4"] | None = None
     words: Sequence[Tensor] | None = None
     queries: Int[Tensor, " count"] | None = None
+    pairs: Sequence[tuple[str, ...]] | None = None
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.labels):
@@ -114,7 +116,8 @@ class Examples(Dataset[dict[str, Tensor]]):
         words = None if self.words is None else [self.words[index] for index in indices]
         labels = self.labels[chosen]
         queries = None if self.queries is None else self.queries[chosen]
-        more = (token_types, passages, boxes, words, queries)
+        pairs = None if self.pairs is None else [self.pairs[index] for index in indices]
+        more = (token_types, passages, boxes, words, queries, pairs)
         return Examples(self.input_name, inputs, labels, *more)
 
 

@@ -367,4 +367,10 @@ def _examples(rows: Sequence[Row], encoder: Encoder, answer: str) -> tuple[Examp
     queries = None
     if answer == "ranking":
         queries = torch.tensor(query_numbers([row.texts for row in rows]), dtype=torch.long)
-    return Examples("input_ids", inputs, labels, carried, words=words, queries=queries), cut
+    pairs = None
+    if encoder.tokenizer is not None and rows and len(rows[0].texts) > 1:
+        pairs = [row.texts for row in rows]
+    examples = Examples(
+        "input_ids", inputs, labels, carried, words=words, queries=queries, pairs=pairs
+    )
+    return examples, cut
