@@ -66,6 +66,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "export/engine.py": (),
         "export/folder.py": ("export/test_engine.py", "export/test_adaptive.py"),
         "export/int8.py": (),
+        "export/joined.py": (),
         "export/onnx.py": ("export/test_adaptive.py",),
         "export/dense.py": (),
         "export/_extra.py": (),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +18,11 @@ from sparing.tasks.shared.scores import scores
 from sparing.train import Recipe, evaluate, train
 from sparing.transfer.opening import open_model
 from tests.agree.kinds import ENTITIES, LABELS, save
-from tests.slim.conftest import TINY, of_name, run_of
+from tests.slim.conftest import TINY, of_name, only, run_of
 from tests.tasks.conll import save_conll
 from tests.tasks.test_rankings import save_queries
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +64,24 @@ def test_the_page_shows_both(finished):
     assert "Same answer" in page  # plans are chosen by agreement
     (goal,) = [goal for goal in finished.goals if "dense score kept" in goal.name]
     assert goal.value is not None
+
+
+def test_three_layers_are_trained_and_scored_beside_it(finished, tmp_path, monkeypatch):
+    shutil.copytree(finished.folder, tmp_path / "run")
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.setattr("sparing.export.forms.missing_packages", only("onnxruntime"))
+    script = importlib.import_module("slim_three_layers")
+    monkeypatch.setattr(importlib.import_module("sts_forms"), "LAYERS", 1)
+    steps = script.steps_in(tmp_path / "run")
+    rows = script.rows_of(steps, script.forms_of(steps))
+    named = {(row["model"], row["precision"]): row for row in rows}
+    assert set(named) >= {(m, p) for m in ("dense", "slim") for p in ("float32", "int8")}
+    assert named["dense", "float32"]["share"][0] == 1
+    assert named["three layers", "float32"]["better"][0] == 0
+    for precision in ("float32", "int8"):
+        of_run = {record.value for record in of_name(finished, "whole_score", metric="entity_f1")}
+        assert min(abs(named["slim", precision]["score"] - value) for value in of_run) < 1e-6
+    assert script.layers_table(rows).count("\n") == len(rows) + 1
 
 
 def test_a_model_of_another_task_is_named(options, tmp_path):
