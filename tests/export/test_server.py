@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
+from sparing.agree.model import open_text_model
 from sparing.export.folder import copy_chain, export_chain, open_chain
 from sparing.transfer.adapting.adapt import adapt
 from sparing.transfer.freezing import segments
@@ -64,3 +65,14 @@ def test_numpy_alone_answers_as_the_chain(folder):
         assert number == places[0]
         left.add(number)
     assert left == {0, 1}
+
+
+def test_other_readers_see_an_ordinary_model(folder):
+    """The threshold of the file counts where a reader knows nothing of exits."""
+    chain, file = open_chain(folder), open_text_model(str(folder / "onnx" / "model.onnx"))
+    inputs = _read(folder, TEXTS, "np")
+    logits, places = chain(inputs)
+    assert set(places.tolist()) == {0, 1}
+    given = {name: inputs[name] for name in file.takes}
+    np.testing.assert_array_equal(file.run(given), logits)
+    assert (file.engine, file.labels) == ("onnxruntime", None)
