@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
-from sparing.core.errors import Unsupported, UsageError
+from sparing.core.errors import UsageError
 from sparing.experiment.inputs.task import load_for
 from sparing.report.page import write_report
 from sparing.slim.options import Options
@@ -21,6 +23,7 @@ from tests.agree.kinds import ENTITIES, LABELS, save
 from tests.slim.conftest import TINY, of_name, only, run_of
 from tests.tasks.conll import save_conll
 from tests.tasks.test_rankings import save_queries
+from tests.tasks.test_squad import write_questions
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -66,6 +69,41 @@ def test_the_page_shows_both(finished):
     assert goal.value is not None
 
 
+@pytest.fixture
+def reader(tmp_path_factory, monkeypatch):
+    """The options of a reader on questions in SQuAD's form; one passage is long."""
+    folder = tmp_path_factory.mktemp("reader")
+    monkeypatch.setenv("SPARING_DATA", str(folder))
+    write_questions(folder / "squad", 60, words=12)
+    sizes = {"num_hidden_layers": 3, "max_position_embeddings": 96}
+    model = save(folder / "model", "span", **sizes)
+    source = folder / "squad" / "dev-v1.1.json"
+    content = json.loads(source.read_text())
+    long = content["data"][0]["paragraphs"][0]
+    long["context"] += " more" * 90
+    source.write_text(json.dumps(content))
+    options = {"max_tokens": 90, "stride": 15}
+    return Options(model=str(model), task="squad", task_options=options, **TINY)
+
+
+def test_a_reader_is_scored_by_its_answers_in_whole_passages(reader, tmp_path):
+    task = task_of(reader)[0]
+    assert (task.metric, task.metrics[1:]) == ("same_answer", ("token_f1", "exact_match"))
+    assert "test: 3 of 9 questions have a passage of several windows: left out" in task.notes
+    assert len(task.test) == 6
+    result = run_of(reader, tmp_path / "run")
+    assert [failure.error for failure in result.failures] == []
+    whole = load_for("squad", reader.task_options, reader.model, None)[0]
+    right = evaluate(open_model(reader.model), whole)
+    for name in ("token_f1", "exact_match"):
+        (dense,) = of_name(
+            result, "whole_score", metric=name, arm="dense", engine="eager", precision="float32"
+        )
+        assert dense.value == pytest.approx(mean(right.per_example[name][3:]))
+        assert dense.labels["primary"] == (name == "token_f1")
+    assert "3 of 9 questions" in write_report(result.folder)["md"].read_text()
+
+
 def test_three_layers_are_trained_and_scored_beside_it(finished, tmp_path, monkeypatch):
     shutil.copytree(finished.folder, tmp_path / "run")
     monkeypatch.syspath_prepend(str(BENCHMARKS))
@@ -89,7 +127,7 @@ def test_a_model_of_another_task_is_named(options, tmp_path):
     with pytest.raises(UsageError, match="is not fine-tuned for task ner: train it first with"):
         prepare(replace(options, model=str(base)), tmp_path / "run")
     span = save(tmp_path / "span", "span")
-    with pytest.raises(Unsupported, match="segments of passages: give --texts FILE"):
+    with pytest.raises(UsageError, match="is not fine-tuned for task ner: train it first with"):
         prepare(replace(options, model=str(span)), tmp_path / "run")
     path = save_queries(tmp_path / "t.csv", 200)
     ranked = {"task": str(path), "task_options": {"answer": "ranking"}, "model": str(base)}

@@ -53,7 +53,7 @@ def run(
     """Make an encoder faster; bound how many answers change.
 
     Heads, neurons and layers of a BERT or ViT are removed, and easy inputs may exit early.
-    Answers in passages and vectors need texts alone.
+    Vectors need texts alone.
     """
     task, more = _task_of(model, task, texts), tuple(keep or ())
     named = {"model": model, "task": task, "texts": texts, "hold_out": hold_out, "seed": seed}

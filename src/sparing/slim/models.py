@@ -110,7 +110,7 @@ class Models:
         more = self.taught or self.task
         if self.labelless:  # labels are the teacher's answers, which the objective follows already
             more = without_labels(more)
-        return replace(more, validation=self.shown.validation)
+        return replace(more, validation=self.shown.validation, metrics=self.shown.metrics)
 
     @cached_property
     def fine_tuned(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +14,10 @@ from torch import Tensor
 from sparing.core.errors import DataError, UsageError
 from sparing.experiment.run import read_tensors, save_tensors
 from sparing.measure.calibration import examples_needed
-from sparing.slim.answer import Answer, Entities, Number, OneClass, SeveralLabels, Vector
+from sparing.slim.answer import Answer, Entities, Number, OneClass, SeveralLabels, Span, Vector
 from sparing.slim.inputs import answers_to
 from sparing.tasks import Examples, Task
+from sparing.tasks.shared.spans import words_in
 from sparing.tasks.shared.task import UNLABELLED
 from sparing.tasks.texts import parts_of, read_texts, task_of_texts
 
@@ -30,6 +32,7 @@ BY_ANSWER: Mapping[str, type[Answer]] = {
     "labels": SeveralLabels,
     "number": Number,
     "entities": Entities,
+    "span": Span,
 }
 
 
@@ -65,17 +68,41 @@ def followed(task: Task) -> Task:
     """A labelled task of other answers than one class, as texts without labels are.
 
     The dense model's answers take the labels' place to train, choose and certify by. The labels of
-    the test split score every form at the end, by the other ``metrics``. Raises ``UsageError`` for
-    a test split without a score, and for spans: their windows are no texts of their own.
+    the test split score every form at the end, by the other ``metrics``. Of answers in passages the
+    held-out questions are those with a passage in one window. Raises ``UsageError`` for a test
+    split without a score.
     """
-    if task.answer not in BY_ANSWER:
-        raise UsageError(
-            f"task {task.name} has a segment of its text as its answer: give --texts FILE with a "
-            "question and a passage a row"
-        )
     task.require_labels("test")
+    if task.answer == "span":
+        task = _in_one_window(task)
     metric = BY_ANSWER[task.answer].metric
     return replace(task, metric=metric, metrics=(metric, *task.metrics), unlabelled=True)
+
+
+def _in_one_window(task: Task) -> Task:
+    """The task with windows as texts of their own; those of longer passages are only trained on."""
+    splits, notes = dict[str, Examples](), [*task.notes]
+    for name, examples in task.splits.items():
+        assert examples.passages is not None
+        windows = examples.passages.windows
+        seen = Counter(window.question for window in windows)
+        chosen = [row for row, window in enumerate(windows) if seen[window.question] == 1]
+        if name == "train":
+            chosen = [*range(len(windows))]
+        elif len(chosen) < len(seen):
+            notes.append(
+                f"{name}: {len(seen) - len(chosen)} of {len(seen)} questions have a passage of "
+                "several windows: left out"
+            )
+        if not chosen:
+            raise UsageError(f"task {task.name}: no passage of {name} is in one window")
+        part = examples.subset(chosen)
+        assert part.passages is not None
+        pairs = zip(part.passages.windows, part.lengths, strict=True)
+        splits[name] = replace(part, words=[words_in(window, count) for window, count in pairs])
+    train, validation, test = (splits.pop(name) for name in ("train", "validation", "test"))
+    cut = replace(task, train=train, validation=validation, test=test, more_tests=splits)
+    return replace(cut, notes=tuple(notes))
 
 
 def labelled(task: Task) -> bool:
@@ -124,9 +151,10 @@ def answered(task: Task, folder: Path, seed: int, kind: Answer) -> Task:
     for name, examples in task.splits.items():
         given = logits[name]
         labels = kind.sampled(given, generator) if name == "train" else kind.as_labels(given)
-        splits[name] = replace(examples, labels=labels)
+        splits[name] = replace(examples, labels=labels, passages=None)
     train, validation, test = (splits.pop(name) for name in ("train", "validation", "test"))
-    return replace(task, train=train, validation=validation, test=test, more_tests=splits)
+    own = replace(task, metrics=(task.metric,))  # others want the labels that are replaced
+    return replace(own, train=train, validation=validation, test=test, more_tests=splits)
 
 
 def without_labels(task: Task) -> Task:

@@ -50,7 +50,7 @@ def refuse_others(source: str, *, texts: bool = False, task: bool = False) -> No
 
     From its configuration alone, before data is read: another kind of head, or a family without an
     adaptive form. Models of other answers than a class need ``texts``, or a ``task`` that is named;
-    of spans and vectors only ``texts`` will do.
+    of vectors only ``texts`` will do.
     """
     from sparing.models import names
 
@@ -79,16 +79,12 @@ def refuse_others(source: str, *, texts: bool = False, task: bool = False) -> No
 
 
 def require_texts_for_tokens(name: str, kind: str, *, texts: bool, task: bool = False) -> None:
-    """Raise ``Unsupported`` without ``texts`` for a class of models that answer for each token.
-
-    Entities may have a ``task`` instead.
-    """
+    """Raise ``Unsupported`` without texts or a task for models that answer for each token."""
     gives = {"entities": "a label for each token", "span": "segments of passages"}
     answer = by_token(kind)
-    if answer is not None and not texts and not (task and answer == "entities"):
-        or_task = " or a --task" if answer == "entities" else ""
+    if answer is not None and not texts and not task:
         raise Unsupported(
-            f"{name} gives {gives[answer]}: give --texts FILE, which needs no labels{or_task}"
+            f"{name} gives {gives[answer]}: give --texts FILE, which needs no labels, or a --task"
         )
 
 

@@ -26,7 +26,8 @@ from sparing.slim.steps import (
     speed_record,
     time_records,
 )
-from sparing.tasks.shared.scores import metric
+from sparing.tasks.shared.scores import MEAN, metric
+from sparing.tasks.shared.spans import TEXT_METRICS, row_values
 from sparing.train import evaluate
 
 EXACT = "float32"
@@ -254,10 +255,15 @@ def _whole(steps: Steps, answers: Tensor, dense: Tensor, form: Mapping[str, Labe
         truth = right if name in models.scored else answered
         labels: dict[str, Label] = {**form, "metric": name, "split": "test"}
         labels["primary"] = name == names[0]
-        score = metric(name).score(answers, truth)
-        count = len(truth)
+        pair, used = (answers, dense), name
+        if name in TEXT_METRICS:
+            passages = models.given.test.passages
+            assert passages is not None
+            pair = (row_values(name, answers, passages), row_values(name, dense, passages))
+            used = MEAN
+        score, count = metric(used).score(pair[0], truth), len(truth)
         records.append(Record("whole_score", score, "score", "measured", labels, count=count))
-        records.append(gap_record("whole_difference", name, (answers, dense), truth, labels))
+        records.append(gap_record("whole_difference", used, pair, truth, labels))
     same = 1 - steps.answer.changed(answers, dense)
     labels = {**form, "split": "test", "divergence": steps.answer.distance(answers, dense)}
     return [*records, Record("agreement", same, "share", "measured", labels, count=len(answered))]

@@ -10,7 +10,7 @@ from sparing.core.errors import UsageError
 from sparing.measure.statistics import Difference, with_unseen
 from sparing.slim.answer import cosines
 from sparing.tasks.shared.rankings import MEASURES, values_by_query
-from sparing.tasks.shared.scores import metric
+from sparing.tasks.shared.scores import MEAN, metric
 from sparing.tasks.shared.sets import SCORES, resampled
 
 RESAMPLES = 2_000
@@ -63,6 +63,8 @@ def _by_example(name: str, answers: Tensor, labels: Tensor) -> Tensor | None:
     """
     if name in ("accuracy", "agreement"):
         return (answers.argmax(-1) == labels).double()
+    if name == MEAN:
+        return answers[:, 0].double()
     if name == "same_answer":
         return (answers == labels).all(-1).double()
     if name in MEASURES:

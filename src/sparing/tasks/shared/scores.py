@@ -21,6 +21,8 @@ from sparing.tasks.shared.sets import best_constant_f1, every_label_f1, set_scor
 Outputs = Float[Tensor, "count outputs"]
 Labels = Shaped[Tensor, "count ..."]
 MANY = 5
+# The mean of numbers that are each example's value of another metric.
+MEAN = "mean_value"
 ENTITY_SCORES = ("entity_f1", "entity_precision", "entity_recall")
 
 
@@ -192,4 +194,5 @@ METRICS: Mapping[str, Metric] = {
     # of entities, by span and type
     **{name: _of_sets(name, _nothing) for name in ENTITY_SCORES},
     **{name: _ranked(name) for name in MEASURES},
+    MEAN: Metric(lambda outputs, labels: float(outputs[:, 0].double().mean()), _nothing),
 }

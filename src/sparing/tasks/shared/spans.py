@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from sparing.tasks.shared.tokens import MARK, SECOND
+
 ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 MARKS = str.maketrans("", "", string.punctuation)
 QUESTION_TOKENS = 64
@@ -111,6 +113,30 @@ def text_values(
         ]
         for name in names
     }
+
+
+def row_values(
+    name: str, rows: Float[Tensor, "windows width"], passages: Passages
+) -> Float[Tensor, "windows 1"]:
+    """A metric of answers that are given by their first and last token, one for each window.
+
+    Each window is a question of its own. The texts are read from the passages.
+    """
+    values = []
+    for row, window in zip(rows.tolist(), passages.windows, strict=True):
+        first, last = (int(end) - window.first for end in row[:2])
+        question = passages.questions[window.question]
+        begin, end = int(window.places[first, 0]), int(window.places[last, 1])
+        values.append(TEXT_METRICS[name](question.passage[begin:end], question.answers))
+    return torch.tensor(values, dtype=torch.float64)[:, None]
+
+
+def words_in(window: Window, tokens: int) -> Int[Tensor, " tokens"]:
+    """The tokens of a window's passage, numbered as ``tasks.shared.tokens`` wants them."""
+    numbers = torch.full((tokens,), MARK)
+    count = len(window.places)
+    numbers[window.first : window.first + count] = SECOND + torch.arange(count)
+    return numbers
 
 
 def windows_of(
