@@ -27,6 +27,7 @@ import slim_kinds
 import slim_labels
 import slim_parts
 import slim_pool
+import slim_three_layers
 import sts_forms
 import token_gates
 from sparing.core.writing import write_atomically
@@ -103,6 +104,7 @@ def _slim_tables(runs: Callable[[], list[slim_pool.SlimRun]]) -> dict[str, Calla
         "slim parts": lambda: slim_parts.parts_table(_json("slim-parts-*.json")),
         "slim tuned": lambda: slim_parts.tuned_table(_json("slim-parts-*.json")),
         "slim kinds": lambda: slim_kinds.kinds_table(slim_pool.finished(RESULTS, followed=True)),
+        "slim three layers": lambda: slim_three_layers.layers_table(_rows("slim-layers-*.json")),
         "slim vectors": lambda: sts_forms.forms_table(_json("sts-forms-*.json")["rows"]),
     }
 
@@ -111,6 +113,12 @@ def _json(pattern: str) -> Any:
     """The one committed file of a name."""
     (path,) = RESULTS.glob(pattern)
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _rows(pattern: str) -> list[Any]:
+    """The rows of all committed files of a name, one after another."""
+    paths = sorted(RESULTS.glob(pattern))
+    return [row for path in paths for row in json.loads(path.read_text(encoding="utf-8"))["rows"]]
 
 
 def main() -> None:

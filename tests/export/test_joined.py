@@ -103,6 +103,18 @@ def test_a_row_whose_confidence_is_not_a_number_goes_on(three, tmp_path):
     assert 0 not in joined(texts())[1].tolist()
 
 
+def test_rows_of_pads_alone_do_not_end_it(three, tmp_path):
+    """A chain refuses them; other programs may send them."""
+    session = open_session(join(three["float32"], tmp_path / "model.onnx"))
+    given = {name: value[:3].numpy() for name, value in texts(3).items()}
+    expected = session.run(["logits"], given)[0]
+    given["attention_mask"][1] = 0
+    logits = session.run(["logits"], given)[0]
+    np.testing.assert_allclose(logits[[0, 2]], expected[[0, 2]], rtol=1e-5, atol=1e-5)
+    given["attention_mask"][:] = 0
+    assert session.run(["logits"], given)[0].shape == expected.shape
+
+
 def test_any_engine_of_onnx_opens_it_with_the_threshold_of_the_file(three, tmp_path):
     chain = Chain(three["float32"])
     inputs = texts()

@@ -204,10 +204,12 @@ class _Writer:
         )
 
     def _cut(self, block: _Block, some: Mapping[str, str]) -> dict[str, str]:
-        """The values up to the last token that is real in any row."""
+        """The values up to the last token that is real in any row, the first at least."""
         real = block.add("ReduceMax", [some[MASK], ZERO], "real", keepdims=0)
-        tokens = block.add("NonZero", [real], "tokens")
-        last = block.add("ReduceMax", [tokens, ONE], "last", keepdims=0)
+        tokens = block.add("Squeeze", [block.add("NonZero", [real], "all"), ZERO], "tokens")
+        # without a real token there would be nothing to take the largest of
+        counted = block.add("Concat", [ZERO, tokens], "counted", axis=0)
+        last = block.add("ReduceMax", [counted, ZERO], "last", keepdims=1)
         length = block.add("Add", [last, ONE], "length")
         return {
             name: block.add("Slice", [value, ZERO, length, ONE], f"{name}/cut")
