@@ -14,7 +14,7 @@ import jaxtyping
 import pytest
 import torch
 
-from tests import annotations
+from tests import annotations, traces
 
 # A suite that a shell starts in the background ignores Ctrl-C; what tests send must arrive.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -40,6 +40,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     for name in ("transformers.trainer", "torch._dynamo", "torch.export", "scipy.stats"):
         importlib.import_module(name)
     _read_onnx_operators_once()
+    traces.install()
     gc.collect()
     gc.freeze()
 
