@@ -153,8 +153,8 @@ def answered(task: Task, folder: Path, seed: int, kind: Answer) -> Task:
         labels = kind.sampled(given, generator) if name == "train" else kind.as_labels(given)
         splits[name] = replace(examples, labels=labels, passages=None)
     train, validation, test = (splits.pop(name) for name in ("train", "validation", "test"))
-    own = replace(task, metrics=(task.metric,))  # others want the labels that are replaced
-    return replace(own, train=train, validation=validation, test=test, more_tests=splits)
+    alone = replace(task, metrics=(task.metric,))  # others want the labels that are replaced
+    return replace(alone, train=train, validation=validation, test=test, more_tests=splits)
 
 
 def without_labels(task: Task) -> Task:
