@@ -148,10 +148,14 @@ def test_what_cannot_be_joined_is_refused(three, tmp_path):
     paths, target = three["float32"], tmp_path / "model.onnx"
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"no model")
+    other = onnx.load(paths[1])
+    other.graph.output.pop()
+    onnx.save_model(other, tmp_path / "other.onnx")
     for parts, threshold, words in (
         (paths[:1], 0.5, "several"),
         (paths, 1.5, "between|in \\[0, 1\\]"),
         ([paths[0], broken], 0.5, "no ONNX file"),
+        ([paths[0], tmp_path / "other.onnx"], 0.5, "no segment that gives logits"),
         ([paths[1], paths[0]], 0.5, "takes 'input_ids'"),
         ([paths[0], tmp_path / "missing.onnx"], 0.5, "missing.onnx"),
     ):
