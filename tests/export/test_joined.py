@@ -157,7 +157,7 @@ def test_what_cannot_be_joined_is_refused(three, tmp_path):
         ([paths[0], broken], 0.5, "no ONNX file"),
         ([paths[0], tmp_path / "other.onnx"], 0.5, "no segment that gives logits"),
         ([paths[1], paths[0]], 0.5, "takes 'input_ids'"),
-        ([paths[0], tmp_path / "missing.onnx"], 0.5, "missing.onnx"),
+        ([paths[0], tmp_path / "missing.onnx"], 0.5, "there is no exported segment"),
     ):
         with pytest.raises(UsageError, match=words):
             join(parts, target, threshold=threshold)
