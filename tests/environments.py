@@ -30,7 +30,7 @@ def environment(folder: Path, *packages: str) -> Path:
 def lacks(python: Path, *names: str) -> bool:
     """Whether none of these modules can be imported there."""
     codes = [
-        subprocess.run([python, "-c", f"import {name}"], capture_output=True).returncode
+        subprocess.run([python, "-I", "-c", f"import {name}"], capture_output=True).returncode
         for name in names
     ]
     return all(codes)

@@ -57,8 +57,8 @@ ENDED = {0, 130, 143, *(-number for number in SIGNALS)}  # of signals also befor
 SMALL_SLIM = (
     *("slim", "vit", "--task", "digits", "--quick", "--speed", "0.001", *SMALL),
     *("--set", "dense_epochs=1", "--set", "rounds=1", "--set", "timed_examples=20"),
-    *("--set", "batches=1,", "--set", "front_plans=1", "--set", "memory=false"),
-    *("--set", "int8=false", "--set", "widths=0.5,", "--set", "width_chances=1.0,"),
+    *("--set", "batches=1,", "--set", "memory=false"),
+    *("--set", "widths=0.5,", "--set", "width_chances=1.0,"),
 )
 CHILDREN_S, LONGEST_S = 2.0, 600.0
 

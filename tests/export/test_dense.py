@@ -94,7 +94,8 @@ def test_transformers_models_in_every_engine(tmp_path, build, inputs):
     candidates = [Int8Settings("blocks"), Int8Settings("tensor")]
     segments = [dense_segment(model).eval()]
     options = {"int8": candidates, "compiled": True, "eager_int8": True}
-    forms = Forms(segments, inputs(2), tmp_path, calibration=[inputs(1)] * 4, **options)
+    several = [{name: x[n : n + 1] for name, x in inputs(20).items()} for n in range(20)]
+    forms = Forms(segments, inputs(2), tmp_path, calibration=several, **options)
     assert {form.settings for form in forms} >= {"torch.ao", "torch.compile", *map(str, candidates)}
     with torch.no_grad():
         plain = model(**inputs(7)).logits
