@@ -45,7 +45,11 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "transfer/confidence.py": ("layers/test_confidence.py",),
     },
     "verdicts": {
-        "compare/page/verdict.py": ("compare/test_many_variants.py", "report/test_wording.py"),
+        "compare/page/verdict.py": (
+            "compare/test_verdict.py",
+            "compare/test_many_variants.py",
+            "report/test_wording.py",
+        ),
         "compare/analysis.py": ("compare/test_verdict.py", "compare/test_agreement.py"),
         "compare/claims.py": ("compare/test_agreement.py", "compare/test_analysis.py"),
         "slim/state.py": ("slim/test_serving.py",),

@@ -239,7 +239,6 @@ def test_ten_kills_of_a_slimming(tmp_path):
         "dense_score",
         "frontier_score",
         "chosen_plan",
-        "fixed_width_plan",
         "fixed_width_score",
     )
     _compared(SMALL_SLIM, tmp_path, kills, names)

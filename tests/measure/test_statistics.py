@@ -260,6 +260,7 @@ def test_non_inferiority_is_one_sided():
     assert non_inferiority(candidate, baseline, 0.01) < 0.001
     assert non_inferiority(baseline, candidate, 0.01) > 0.99
     assert equivalence(candidate, baseline, 0.01) > 0.99
+    assert equivalence(baseline, candidate, 0.01) > 0.99
     better = stats.ttest_1samp(
         np.subtract(candidate, baseline), -0.01, alternative="greater"
     ).pvalue
