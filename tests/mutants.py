@@ -73,7 +73,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "export/joined.py": (),
         "export/onnx.py": ("export/test_adaptive.py",),
         "export/dense.py": (),
-        "export/_extra.py": (),
+        "export/_extra.py": ("export/test_openvino.py",),
     },
 }
 # Of these files only some functions are changed.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -155,3 +156,11 @@ def test_thresholds_are_close_where_texts_are_sure():
     steps = [first / second for first, second in pairwise(unsure)]
     assert min(steps) > 1.1
     assert max(steps) < 1.3
+
+
+def test_a_candidate_in_words():
+    one = Candidate("slim", "onnxruntime", "int8")
+    assert str(one) == "slim, onnxruntime int8"
+    assert str(replace(one, threshold=0.9)) == "slim, onnxruntime int8, exits above 0.9"
+    whole = replace(one, threshold=0.9, cascade=True)
+    assert str(whole) == "slim, onnxruntime int8, exits above 0.9, then dense"
