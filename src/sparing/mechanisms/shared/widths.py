@@ -65,8 +65,8 @@ class Cut:
         places = torch.arange(self.dim, device=score.device, dtype=score.dtype)
         fade = width.unsqueeze(-1) - places
         # The least widths are on the bounds, where releases of torch differ in clamp's gradient.
-        inside = ((fade >= 0) & (fade <= 1)).to(fade.dtype)
-        shares = fade.detach().clamp(0, 1) + inside * (fade - fade.detach())
+        passing = (fade - fade.detach()).where((fade >= 0) & (fade <= 1), 0)
+        shares = fade.detach().clamp(0, 1) + passing
         if self.threshold is None:
             return shares
         smooth = ((score - self.threshold) / self.temperature).sigmoid()
