@@ -29,6 +29,8 @@ from sparing.tasks.shared.task import Task
 from sparing.tasks.shared.text import Corpus, Reading, text_task
 
 GLUE = "GLUE (Wang et al. 2018), arXiv 1804.07461"
+# Pairs of STS-B's training and dev files, and the range of their scores.
+ALIKE, ALIKE_VALUES = Table(("sentence1", "sentence2"), "score"), (0.0, 5.0)
 TestSplit = Literal["dev", "labelled"]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sparing.core.errors import DataError
 from sparing.tasks._facts import Facts
+from sparing.tasks._glue import ALIKE, ALIKE_VALUES
 from sparing.tasks.shared.files import data_folder, find
 from sparing.tasks.shared.table import Row, Table, number_between, read_table
 from sparing.tasks.shared.task import Task
@@ -24,8 +25,7 @@ FACTS = Facts(
     chance=0.0,
 )
 FORMAT = Table(("first", "second"), "score", names=("score", "first", "second"))
-STSB = Table(("sentence1", "sentence2"), "score")
-ANSWER = number_between(0.0, 5.0)
+ANSWER = number_between(*ALIKE_VALUES)
 YEARS = ("2012", "2013", "2014", "2015")
 PUBLISHED = 10608
 ENDINGS = (".tsv", ".tsv.gz")
@@ -54,7 +54,7 @@ def load(
     folder = data_folder("sts", data, ("glue/STS-B", "STS-B"), TO_TRAIN)
     notes, parts = [], {}
     for part in ("train", "dev"):
-        rows = read_table(find("sts", folder, (f"{part}.tsv",)), STSB, ANSWER)[0]
+        rows = read_table(find("sts", folder, (f"{part}.tsv",)), ALIKE, ANSWER)[0]
         parts[part] = [row for row in rows if _key(row) not in tested]
         left_out = len(rows) - len(parts[part])
         notes.append(f"{part}: {left_out} of {len(rows)} rows of STS-B hold a test pair: left out")

@@ -6,7 +6,7 @@ Source: Cer et al., 2017, arXiv 1708.00055; as one of GLUE's sets. The answer is
 from __future__ import annotations
 
 from sparing.tasks._facts import Facts
-from sparing.tasks._glue import GLUE, Glue, Labelled, labelled_loader
+from sparing.tasks._glue import ALIKE, ALIKE_VALUES, GLUE, Glue, Labelled, labelled_loader
 from sparing.tasks.shared.table import Table
 
 FACTS = Facts(
@@ -22,10 +22,10 @@ SET = Glue(
     "STS-B",
     FACTS,
     labels=("similarity",),
-    table=Table(("sentence1", "sentence2"), "score"),
+    table=ALIKE,
     hub=("sentence1", "sentence2"),
     rows={"train": 5749, "dev": 1500},
-    values=(0.0, 5.0),
+    values=ALIKE_VALUES,
     labelled=Labelled(
         ("original_sts-test.tsv", "sts-test.csv"),
         # some lines name the sources of both sentences in two more columns
