@@ -14,6 +14,7 @@ PACKAGES = {"sparing": ROOT / "src" / "sparing", "sparing_papers": ROOT / "paper
 # A package imports packages of lower numbers; the files at the top of sparing may import all.
 ORDER = {
     "core": 0,
+    "engines": 1,
     "mechanisms": 1,
     "layers": 2,
     "testing": 2,
@@ -33,7 +34,8 @@ ORDER = {
     "slim": 10,
     "advise": 10,
     "agree": 10,
-    "cli": 11,
+    "predict": 11,
+    "cli": 12,
 }
 PAPERS = {"long_range": 0, "adaattention": 1, "calculator": 1, "hugginggreen": 1}
 PAPERS |= {"kerformer": 1, "linformer": 1, "overview": 2}
@@ -42,6 +44,7 @@ PAPERS |= {"kerformer": 1, "linformer": 1, "overview": 2}
 REGISTRIES = {"mechanisms", "models", "tasks", "predictors", "cli"}
 MANY = {"mechanisms", "tasks", "testing/entries"}
 HEAVY = {
+    "ray": 1,
     "transformers": 3,
     "datasets": 4,
     "sklearn": 4,
@@ -54,10 +57,20 @@ HEAVY = {
     "nncf": 6,
     "matplotlib": 8,
     "jinja2": 8,
-    "typer": 11,
+    "typer": 12,
 }
 MOST_FILES, MOST_FILES_NEW = 30, 15
-NEW = {"answers", "experiment", "report", "compare", "slim", "advise", "agree"}
+NEW = {
+    "answers",
+    "engines",
+    "experiment",
+    "report",
+    "compare",
+    "slim",
+    "advise",
+    "agree",
+    "predict",
+}
 
 
 def modules() -> dict[str, Path]:
