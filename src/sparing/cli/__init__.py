@@ -16,7 +16,7 @@ import typer
 from sparing.cli._endings import USED_WRONGLY, exit_code, note, say
 from sparing.cli._groups import PANELS, DefaultGroup, Verbs
 from sparing.core.errors import UsageError, one_line
-from sparing.core.folder import Folder
+from sparing.core.folder import IMPORTED, Folder
 from sparing.core.paths import expanded
 from sparing.core.version import __version__
 
@@ -122,6 +122,7 @@ def _import(names: builtins.list[str]) -> builtins.list[str]:
         except Exception as error:  # whatever a module does when it is imported
             line = one_line(f"{type(error).__name__}: {error}")
             raise typer.BadParameter(f"cannot import {name[:40]!r}: {line}") from error
+    IMPORTED[:] = names
     return names
 
 

@@ -46,6 +46,11 @@ TaskSettings = Annotated[
 MechanismSettings = Annotated[
     list[str] | None, typer.Option("--set", help="An option of the mechanism, such as slots=32.")
 ]
+Processes = Annotated[
+    int, typer.Option(min=0, help="Cells side by side; 0: one, or all of a cluster.")
+]
+Engine = Annotated[str, typer.Option(help="Where cells run: local or ray.")]
+Address = Annotated[str, typer.Option(help="A Ray cluster: auto, local or HOST:PORT.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 QUOTED = 300  # characters of an internal error
 DETAIL_SECONDS = 10.0  # between two log lines on the progress of one cell

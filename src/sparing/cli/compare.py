@@ -10,7 +10,19 @@ import typer
 
 from sparing.cli._finish import finish_study
 from sparing.cli._plan import show_plan
-from sparing.cli._shared import Data, Json, Overwrite, Plan, progress_bar, seed_list, verb, words
+from sparing.cli._shared import (
+    Address,
+    Data,
+    Engine,
+    Json,
+    Overwrite,
+    Plan,
+    Processes,
+    progress_bar,
+    seed_list,
+    verb,
+    words,
+)
 
 EXAMPLE = "sparing compare digits --mechanisms softmax,window,linformer --seeds 3"
 
@@ -32,6 +44,9 @@ def run(
         list[str] | None,
         typer.Option("--set", help="path=value, such as options.linformer.slots=32."),
     ] = None,
+    engine: Engine = "local",
+    processes: Processes = 0,
+    address: Address = "",
     as_json: Json = False,
 ) -> None:
     """Train several attentions on a task and compare them on a page.
@@ -41,7 +56,9 @@ def run(
     from sparing.cli._settings import apply
     from sparing.compare import STUDY
     from sparing.compare import study as compare
+    from sparing.experiment.parallel.engines import Where
 
+    where = Where(engine, processes, address)
     arms = tuple(words(mechanisms))
     options = compare.Options(task=task, mechanisms=arms, seeds=seed_list(seeds), model=model)
     if epochs and options.recipe is not None:
@@ -52,5 +69,6 @@ def run(
         show_plan(STUDY.plan(options, folder, data=data), as_json)
         return
     with progress_bar(quiet=as_json) as show:
-        result = STUDY.run(options, folder, data=data, on_progress=show, overwrite=overwrite)
+        how = {"on_progress": show, "overwrite": overwrite, "where": where}
+        result = STUDY.run(options, folder, data=data, **how)
     finish_study(result, as_json)

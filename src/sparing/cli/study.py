@@ -9,7 +9,17 @@ import typer
 
 from sparing.cli._finish import finish_study
 from sparing.cli._plan import show_plan
-from sparing.cli._shared import Data, Json, Overwrite, Plan, progress_bar, verb
+from sparing.cli._shared import (
+    Address,
+    Data,
+    Engine,
+    Json,
+    Overwrite,
+    Plan,
+    Processes,
+    progress_bar,
+    verb,
+)
 from sparing.core.errors import UsageError, option_form
 from sparing.core.paths import expanded
 
@@ -36,11 +46,16 @@ def run(
     minutes: Annotated[
         float | None, typer.Option(min=0, help="Start no cell after so many minutes.")
     ] = None,
+    engine: Engine = "local",
+    processes: Processes = 0,
+    address: Address = "",
     as_json: Json = False,
 ) -> None:
     """Run a study (compare, slim or a paper) and print its goals."""
     from sparing.cli._settings import apply
+    from sparing.experiment.parallel.engines import Where
 
+    where = Where(engine, processes, address)
     if data is not None and not expanded(data).is_dir():
         raise UsageError(f"the data folder {data} does not exist")
     study = _study(name, budget)
@@ -52,9 +67,8 @@ def run(
         return
     form = "--set task_options.{}" if hasattr(options, "task") else "--set task_options.TASK.{}"
     with option_form(form), progress_bar(quiet=as_json) as show:
-        result = study.run(
-            options, folder, data=data, on_progress=show, overwrite=overwrite, **shard
-        )
+        shard |= {"on_progress": show, "overwrite": overwrite, "where": where}
+        result = study.run(options, folder, data=data, **shard)
     finish_study(result, as_json)
 
 

@@ -75,7 +75,8 @@ def training_cell(arms: Arms, arm: str, seed: int, recipe: Recipe) -> Cell:
         with threads(arms.thread_count), EnergyMeter() as meter:
             # from the start: the energy of an interrupted cell is not known
             result = train(model, arms.task, recipe, output_dir=output_dir, resume="never")
-        evaluation = evaluate(model, arms.task)
+        with threads(arms.thread_count):
+            evaluation = evaluate(model, arms.task)
         labels: dict[str, Label] = {"arm": arm, "seed": seed}
         test = {**labels, "split": "test"}
         return [
@@ -86,7 +87,7 @@ def training_cell(arms: Arms, arm: str, seed: int, recipe: Recipe) -> Cell:
             *_curve_records(result.curve, labels),
         ]
 
-    return Cell(f"train/{arm}/{seed}", work, weight=8.0)
+    return Cell(f"train/{arm}/{seed}", work, weight=8.0, beside=True)
 
 
 def _curve_records(curve: list[dict[str, Any]], labels: dict[str, Label]) -> list[Record]:

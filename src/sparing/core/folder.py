@@ -12,6 +12,7 @@ from types import ModuleType
 
 from sparing.core.errors import UsageError, nearest
 
+IMPORTED: list[str] = []  # modules that the user named: other processes import them too
 _SHOWN = 40  # characters of a foreign name in a message
 
 

@@ -10,12 +10,14 @@ from typing import Any
 from sparing.core.progress import Progress
 from sparing.core.record import Record
 from sparing.experiment.claims import GoalResult
+from sparing.experiment.parallel.running import DRIVER, drop_notes, noted
 from sparing.experiment.plan import Plan, do_pieces, idle_records, plan_by_kind, wanted_cells
 from sparing.experiment.run import ANALYSIS, Cell, Failure, Run, existing_records, open_run
 from sparing.experiment.study import StudyResult, require_same, write_goals
 from sparing.train.surroundings import generators_kept
 
 Records = Sequence[Record]
+Elsewhere = Callable[[Run, Sequence[Cell], float | None, Progress], list[Failure]]
 
 
 def no_progress(fraction: float, text: str) -> None:
@@ -54,12 +56,13 @@ def conduct(
     overwrite: bool = False,
     cells: str = "*",
     minutes: float | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> StudyResult:
     """Do an experiment in a folder that can be continued after any interruption.
 
     Finished cells are never repeated. ``cells`` is a pattern for the keys to run now, such as
     ``sst2/*``. After ``minutes`` no further cell begins; a later call runs the rest. A failed cell
-    is noted in the result, and the others go on.
+    is noted in the result, and the others go on. With ``elsewhere`` other processes run the cells.
 
     Raises ``UsageError`` for a pattern that no cell fits and for a folder that holds another run.
     """
@@ -75,7 +78,7 @@ def conduct(
             on_progress(0.0, note)
         experiment.begin(opened)
         work = [cell for cell in experiment.cells(opened) if cell.key in keys]
-        failures = do_pieces(opened, work, minutes, on_progress)
+        failures = _do(opened, work, minutes, on_progress, elsewhere)
         if experiment.analyse is not None:
             measured = [record for record in opened.records() if record.cell != ANALYSIS]
             skipped = idle_records(work, measured, opened.finished())
@@ -85,6 +88,26 @@ def conduct(
         write_goals(opened.folder, goals)
         experiment.finish(opened, failures)
         return StudyResult(experiment.name, folder, opened.config, records, goals, failures)
+
+
+def _do(
+    opened: Run,
+    work: Sequence[Cell],
+    minutes: float | None,
+    on_progress: Progress,
+    elsewhere: Elsewhere | None,
+) -> list[Failure]:
+    """Run the cells here or elsewhere, with a note in the folder on how far they are."""
+    drop_notes(opened.folder)
+    with noted(opened.folder, DRIVER) as note:
+
+        def tell(fraction: float, text: str) -> None:
+            note(fraction, text)
+            on_progress(fraction, text)
+
+        if elsewhere is None:
+            return do_pieces(opened, work, minutes, tell)
+        return elsewhere(opened, work, minutes, tell)
 
 
 def plan(experiment: Experiment, folder: Path) -> Plan:

@@ -16,9 +16,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from sparing.core.errors import UsageError, nearest, quoted
+from sparing.core.folder import IMPORTED
 from sparing.experiment.installed import MISSING_PAPERS, has_papers, installed, study_names
 
 if TYPE_CHECKING:
+    from sparing.experiment.parallel.engines import Where
     from sparing.experiment.plan import Plan
     from sparing.experiment.study import StudyResult
 
@@ -50,12 +52,30 @@ class Study:
         return budgets
 
     def run(
-        self, options: Any, folder: Path, *, data: Path | None = None, **how: Any
+        self,
+        options: Any,
+        folder: Path,
+        *,
+        data: Path | None = None,
+        where: Where | None = None,
+        **how: Any,
     ) -> StudyResult:
-        """Do the study in a folder that can be continued; ``how`` goes to ``conduct``."""
+        """Do the study in a folder that can be continued; ``how`` goes to ``conduct``.
+
+        With ``where`` its cells run side by side, in other processes.
+        """
         from sparing.experiment.conduct import conduct
 
-        return conduct(self.load().prepare(options, folder, data), folder, **how)
+        experiment = self.load().prepare(options, folder, data)
+        if where is None or where.is_here:
+            return conduct(experiment, folder, **how)
+        from sparing.experiment.parallel.engines import elsewhere
+        from sparing.experiment.parallel.orders import Source
+
+        whole = None if data is None else data.resolve()
+        source = Source(self.module, options, folder.resolve(), whole, tuple(IMPORTED))
+        with elsewhere(where, source) as do:
+            return conduct(experiment, folder, elsewhere=do, **how)
 
     def plan(self, options: Any, folder: Path, *, data: Path | None = None) -> Plan:
         """What ``run`` would do and about how long it takes; starts nothing."""

@@ -37,13 +37,16 @@ class Cell:
     """One unit of work that is done whole or not at all; ``key`` names it within the run.
 
     ``idle`` gives the reason to skip the cell, from the records so far; an empty text where it must
-    run.
+    run. A cell that may run ``beside`` others in another process measures no time, memory or energy
+    that counts; before it, the cells with the keys ``needs`` have run.
     """
 
     key: str
     work: Callable[[], list[Record]]
     weight: float = 1.0
     idle: Callable[[Sequence[Record]], str] | None = None
+    beside: bool = False
+    needs: tuple[str, ...] = ()
 
     def why_idle(self, records: Sequence[Record]) -> str:
         """The reason to skip it by these records; empty where it must run."""
@@ -126,9 +129,12 @@ class Run:
         """The keys of the cells that need not be done again."""
         return {entry.cell for entry in self.log.read() if entry.name == FINISHED}
 
-    def keep(self, key: str, records: Sequence[Record]) -> None:
-        """Write a cell's records and, last, the mark that it is finished."""
-        machine, commit = str(self.config["machine_id"]), str(self.config["commit"])
+    def keep(self, key: str, records: Sequence[Record], machine: str = "") -> None:
+        """Write a cell's records and, last, the mark that it is finished.
+
+        They come from the machine with that id; without one, from this one.
+        """
+        machine, commit = machine or str(self.config["machine_id"]), str(self.config["commit"])
         mark = Record(FINISHED, None, "", "measured")
         stamped = [
             replace(entry, cell=key, machine=machine, commit=commit) for entry in (*records, mark)
@@ -146,7 +152,7 @@ class Run:
         Interruptions, a full disk and full memory end the run at once; everything finished is
         kept.
         """
-        self._drop_torn_cells()
+        self.begin()
         finished, total = self.finished(), sum(cell.weight for cell in cells) or 1.0
         done, self._tell, self._reached = 0.0, on_progress, 0.0
         for cell in cells:
@@ -156,10 +162,16 @@ class Run:
                 self._do_one(cell)
             done += cell.weight
         on_progress(1.0, "done")
-        tried = {cell.key for cell in cells}
-        failed = [*self._failed_before(tried), *(vars(failure) for failure in self.failures)]
-        write_atomically(self.folder / "failed.json", json.dumps(failed, indent=2) + "\n")
+        self.write_failures(cells)
         return self.failures
+
+    def write_failures(self, tried: Sequence[Cell]) -> None:
+        """Write the failures of this call, and those before it of cells that it did not try."""
+        failed = [
+            *self._failed_before({cell.key for cell in tried}),
+            *(vars(failure) for failure in self.failures),
+        ]
+        write_atomically(self.folder / "failed.json", json.dumps(failed, indent=2) + "\n")
 
     def _failed_before(self, tried: set[str]) -> list[dict[str, str]]:
         """What failed in an earlier call and was neither done since nor tried in this one."""
@@ -176,16 +188,12 @@ class Run:
                 records = with_load(cell.work)
             self.keep(cell.key, records)  # a record that is not finite is refused here
         except Exception as error:
-            if _ends_all(error):
+            if ends_all(error):
                 raise  # the next cell would fail too
-            if os.environ.get("SPARING_LOG_LEVEL", "").lower() == "debug":
-                traceback.print_exc()
-            line = str(error).strip().splitlines() or [""]
-            known = isinstance(error, SparingError | RuntimeError | ValueError) and line[0]
-            message = line[0] if known else f"{type(error).__name__}: {line[0]}".rstrip(": ")
-            self.failures.append(Failure(cell.key, message[:LONGEST_ERROR]))
+            self.failures.append(failure_of(cell.key, error))
 
-    def _drop_torn_cells(self) -> None:
+    def begin(self) -> None:
+        """Drop the records of cells that an earlier process did not finish."""
         entries = self.log.read()
         finished = {entry.cell for entry in entries if entry.name == FINISHED}
         whole = [entry for entry in entries if entry.cell in finished]
@@ -193,7 +201,17 @@ class Run:
             self.log.replace(whole)
 
 
-def _ends_all(error: Exception) -> bool:
+def failure_of(key: str, error: BaseException) -> Failure:
+    """The failure of a cell with this error, in one line."""
+    if os.environ.get("SPARING_LOG_LEVEL", "").lower() == "debug":
+        traceback.print_exception(error)
+    line = str(error).strip().splitlines() or [""]
+    known = isinstance(error, SparingError | RuntimeError | ValueError) and line[0]
+    message = line[0] if known else f"{type(error).__name__}: {line[0]}".rstrip(": ")
+    return Failure(key, message[:LONGEST_ERROR])
+
+
+def ends_all(error: BaseException) -> bool:
     """Whether the disk or the memory of the machine is full.
 
     A full accelerator does not end the run: another arm may need less of its memory.

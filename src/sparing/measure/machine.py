@@ -69,6 +69,16 @@ def commit() -> str:
     return revision + ("+" if revision and changed else "")
 
 
+def version_here() -> str:
+    """The version of sparing in this process, with its commit where it is a checkout."""
+    return version_text(__version__, commit())
+
+
+def version_text(version: str, revision: str) -> str:
+    """A version in words."""
+    return f"sparing {version} ({revision})" if revision else f"sparing {version}"
+
+
 @contextmanager
 def threads(count: int | None) -> Iterator[int]:
     """Pin PyTorch's thread count inside the block, and return the count in effect.

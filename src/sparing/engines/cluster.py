@@ -1,0 +1,208 @@
+"""The nodes of a Ray cluster: calls run as Ray's tasks, on any node or alone on one.
+
+Ray schedules, repeats what a killed worker or a lost node did, and carries arguments and results.
+Every node needs the same version of sparing. Whoever reaches a cluster's ports can run code on its
+nodes: one that is started here listens on this machine alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sparing.core.errors import UsageError, one_line
+from sparing.engines.workers import TRIES, WorkerLost
+
+LOCAL, RUNNING = "local", "auto"
+LOOPBACK = "127.0.0.1"
+STORE_BYTES = 128 * 2**20  # of a cluster that is started here: arguments and results are small
+MISSING = "Ray is not installed: pip install 'sparing[ray]', on every node"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node: Ray's id of it, its host name, logical processors, and what is installed."""
+
+    id: str
+    host: str
+    processors: int
+    processor: str
+    version: str
+
+
+class Cluster:
+    """A Ray cluster as an engine of calls, until ``end``.
+
+    ``address`` is ``auto`` for the one that runs on this machine, ``HOST:PORT``, or ``local``, which
+    starts one of ``processes`` processors here. Raises ``UsageError`` where there is none,.
+    """
+
+    def __init__(self, address: str = RUNNING, processes: int | None = None) -> None:
+        self._ray = _imported()
+        self._owned = not self._ray.is_initialized()
+        if self._owned:
+            _connect(self._ray, address or RUNNING, processes)
+        self._most = processes
+        self._used = ""  # the node of the last call that was alone
+        self._known: dict[str, Node] = {}
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="cluster")
+        self._open: list[Any] = []
+
+    @property
+    def count(self) -> int:
+        """How many calls run at a time: the logical processors of all nodes that are alive."""
+        processors = sum(self._alive().values())
+        return max(1, min(processors, self._most or processors))
+
+    @property
+    def neighbours(self) -> int:
+        """How many other calls may run on the node of one."""
+        return max(0, min(self.count, max(self._alive().values(), default=1)) - 1)
+
+    def nodes(self) -> list[Node]:
+        """The nodes that are alive; what each of them has is read there."""
+        alive = self._alive()
+        new = {node: self._facts(node) for node in alive if node not in self._known}
+        for node, reference in new.items():
+            facts = self._ray.get(reference)
+            self._known[node] = Node(node, facts["host"], alive[node], *facts["has"])
+        return [self._known[node] for node in alive]
+
+    def require_version(self, version: str) -> None:
+        """Raise ``UsageError`` for a node that has another version of sparing, or none."""
+        for node in self.nodes():
+            if node.version != version:
+                raise UsageError(
+                    f"{node.host} has {node.version}, this process has {version}: install the same "
+                    "on all nodes"
+                )
+
+    def submit(self, work: Callable[[Any], Any], given: Any) -> Future[Any]:
+        """The result of ``work(given)`` on any node; Ray repeats it where a process is killed."""
+        remote = self._ray.remote(num_cpus=1, max_retries=TRIES - 1)(work)
+        reference = remote.remote(given)
+        self._open.append(reference)
+        future: Future[Any] = reference.future()
+        return future
+
+    def submit_alone(self, work: Callable[[Any], Any], given: Any) -> Future[Any]:
+        """The same on a node that runs nothing else of Ray's; on the one of the last such call.
+
+        After that one is lost, it is another node with the same processor, where there is one.
+        """
+        return self._threads.submit(self._alone, work, given)
+
+    def _alone(self, work: Callable[[Any], Any], given: Any) -> Any:
+        errors = self._ray.exceptions
+        for _ in range(TRIES):
+            node = self._quiet_node()
+            remote = self._ray.remote(num_cpus=node.processors, max_retries=0)(work)
+            reference = remote.options(scheduling_strategy=self._on(node.id)).remote(given)
+            self._open.append(reference)
+            with contextlib.suppress(
+                errors.WorkerCrashedError, errors.NodeDiedError, errors.TaskUnschedulableError
+            ):
+                return self._ray.get(reference)
+        raise WorkerLost(f"its process was killed {TRIES} times: is memory short?")
+
+    def _quiet_node(self) -> Node:
+        """The node for what is measured: always the same, or one with the same processor."""
+        nodes = self.nodes()
+        before = self._known.get(self._used)
+        kinds = Counter(node.processor for node in nodes)
+        wanted = before.processor if before else kinds.most_common(1)[0][0]
+        chosen = min(
+            nodes, key=lambda node: (node.id != self._used, node.processor != wanted, node.id)
+        )
+        self._used = chosen.id
+        return chosen
+
+    def _alive(self) -> dict[str, int]:
+        """The logical processors of each node that is alive and has any, by Ray's id."""
+        return {
+            node["NodeID"]: int(node["Resources"]["CPU"])
+            for node in sorted(self._ray.nodes(), key=lambda node: str(node["NodeID"]))
+            if node["Alive"] and node["Resources"].get("CPU", 0) >= 1
+        }
+
+    def _facts(self, node: str) -> Any:
+        def facts() -> dict[str, Any]:  # sent as code: the node may not have sparing
+            import socket
+
+            try:
+                from sparing.measure.machine import machine, version_here
+            except ImportError:
+                return {"host": socket.gethostname(), "has": ("", "another sparing, or none")}
+            return {"host": socket.gethostname(), "has": (machine()["cpu"], version_here())}
+
+        return self._ray.remote(num_cpus=0)(facts).options(
+            scheduling_strategy=self._on(node)
+        ).remote()
+
+    def _on(self, node: str) -> Any:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        return NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+
+    def end(self) -> None:
+        """Stop what still runs, and leave the cluster; one that was started here ends."""
+        for reference in self._open:
+            with contextlib.suppress(Exception):  # it has finished
+                self._ray.cancel(reference, force=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._owned:
+            self._ray.shutdown()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
+
+
+def _imported() -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError as error:
+        raise UsageError(MISSING) from error
+    return ray
+
+
+def _connect(ray: Any, address: str, processes: int | None) -> None:
+    """Join a cluster, or start one on this machine."""
+    import logging
+
+    more: dict[str, Any] = {"address": address}
+    if address == LOCAL:
+        more |= {"num_cpus": processes, "object_store_memory": STORE_BYTES}
+        more |= {"include_dashboard": False, "_node_ip_address": LOOPBACK}
+    with _signals_kept():
+        try:
+            ray.init(**more, log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+            hint = "start one with ray start --head, or give --address local"
+            raise UsageError(
+                f"there is no Ray cluster at {address!r} ({one_line(str(error))[:120]}): {hint}"
+            ) from error
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Put the handler of SIGTERM back, which Ray replaces: finished work is kept on SIGTERM."""
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, before)

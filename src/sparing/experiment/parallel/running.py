@@ -1,0 +1,95 @@
+"""Notes on the cells that run now: small files in the run's folder, for other processes to read.
+
+They hold nothing that a run depends on. One that cannot be written, or is left by a process that
+was killed, does no harm.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from sparing.core.errors import DataError
+from sparing.core.progress import Progress
+from sparing.core.reading import read_json
+
+RUNNING = ".running"
+EVERY_S = 1.0
+DRIVER = "driver"
+
+
+@dataclass(frozen=True)
+class Note:
+    """What one process does now: a cell by its key, or all of them where it is the driver.
+
+    ``since`` and ``updated`` are seconds since the epoch, ``fraction`` is the finished share.
+    """
+
+    key: str
+    node: str
+    pid: int
+    since: float
+    updated: float
+    fraction: float = 0.0
+    text: str = ""
+
+
+@contextmanager
+def noted(folder: Path, key: str, every_s: float = EVERY_S) -> Iterator[Progress]:
+    """Note in a run's folder that this process works on ``key``, until the block ends.
+
+    Gives the function that updates the note with a finished share and a text.
+    """
+    name = "".join(c if c.isalnum() or c in ".-" else "-" for c in key)
+    path = folder / RUNNING / f"{name}-{os.getpid()}.json"
+    now = time.time()
+    note = Note(key, socket.gethostname(), os.getpid(), now, now)
+    _write(path, note)
+    last = time.monotonic()
+
+    def tell(fraction: float, text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= every_s:
+            last = time.monotonic()
+            _write(path, replace(note, updated=time.time(), fraction=fraction, text=text))
+
+    try:
+        yield tell
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()
+            path.parent.rmdir()  # after the last note
+
+
+def _write(path: Path, note: Note) -> None:
+    """Replace the note in one step; a full disk must not end the work that it is about."""
+    fresh = path.with_suffix(".part")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_text(json.dumps(asdict(note)))
+        fresh.replace(path)
+
+
+def read_notes(folder: Path) -> list[Note]:
+    """The notes in a run's folder; what is no note, or vanishes meanwhile, is left out."""
+    notes = []
+    for path in sorted((folder / RUNNING).glob("*.json")):
+        with contextlib.suppress(DataError, TypeError):
+            notes.append(Note(**read_json(path)))
+    return notes
+
+
+def drop_notes(folder: Path) -> None:
+    """Remove the notes of an earlier process that was killed."""
+    left = folder / RUNNING
+    with contextlib.suppress(OSError):
+        for path in () if left.is_symlink() else (*left.glob("*.json"), *left.glob("*.part")):
+            path.unlink()
+        left.rmdir()
