@@ -43,8 +43,8 @@ def test_pieces_are_run_and_the_plan_knows(command, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("compare", "--cells", "x"), "has no --cells"),
-        (("compare", "--minutes", "3"), "has no --minutes"),
+        (("slim", "--cells", "x"), "has no --cells"),
+        (("slim", "--minutes", "3"), "has no --minutes"),
         (("adaattention", "--budget", "standard"), "--set model=PATH"),
     ],
 )

@@ -11,7 +11,7 @@ PANELS = {
     "Make a model faster": ("advise", "slim", "export", "agree", "prune", "swap"),
     "Choose an attention": ("list", "show", "compare", "measure", "check", "patches"),
     "Train and evaluate": ("train", "evaluate", "search"),
-    "Papers and runs": ("study", "merge", "report", "pack"),
+    "Papers and runs": ("study", "status", "merge", "report", "pack"),
     "Calculator": ("calculate",),
     "This machine": ("doctor",),
 }

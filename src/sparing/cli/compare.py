@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -25,6 +25,10 @@ from sparing.cli._shared import (
 )
 
 EXAMPLE = "sparing compare digits --mechanisms softmax,window,linformer --seeds 3"
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="path=value, such as options.linformer.slots=32."),
+]
 
 
 @verb
@@ -40,27 +44,21 @@ def run(
     output_dir: Annotated[Path | None, typer.Option(help="Default: runs/compare-TASK.")] = None,
     overwrite: Overwrite = False,
     plan: Plan = False,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="path=value, such as options.linformer.slots=32."),
-    ] = None,
+    settings: Settings = None,
     engine: Engine = "local",
     processes: Processes = 0,
     address: Address = "",
     as_json: Json = False,
 ) -> None:
-    """Train several attentions on a task and compare them on a page.
-
-    Compared are accuracy, latency, memory, FLOPs and energy.
-    """
+    """Train several attentions on a task and compare them on a page."""
     from sparing.cli._settings import apply
     from sparing.compare import STUDY
     from sparing.compare import study as compare
     from sparing.experiment.parallel.engines import Where
 
     where = Where(engine, processes, address)
-    arms = tuple(words(mechanisms))
-    options = compare.Options(task=task, mechanisms=arms, seeds=seed_list(seeds), model=model)
+    arms, chosen = tuple(words(mechanisms)), seed_list(seeds)
+    options = compare.Options(task=task, mechanisms=arms, seeds=chosen, model=model)
     if epochs and options.recipe is not None:
         options = replace(options, recipe=replace(options.recipe, epochs=epochs))
     options = apply(options, settings or [])
@@ -68,7 +66,7 @@ def run(
     if plan:
         show_plan(STUDY.plan(options, folder, data=data), as_json)
         return
+    more: dict[str, Any] = {"data": data, "overwrite": overwrite, "where": where}
     with progress_bar(quiet=as_json) as show:
-        how = {"on_progress": show, "overwrite": overwrite, "where": where}
-        result = STUDY.run(options, folder, data=data, **how)
+        result = STUDY.run(options, folder, on_progress=show, **more)
     finish_study(result, as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,12 +22,24 @@ from sparing.cli._shared import (
     verb,
 )
 from sparing.core.errors import UsageError, option_form
+from sparing.core.folder import IMPORTED
 from sparing.core.paths import expanded
 
 if TYPE_CHECKING:
     from sparing.experiment.registry import Study
 
 EXAMPLE = "sparing study compare --budget quick --plan"
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="path=value, such as recipe.epochs=5.")
+]
+Cells = Annotated[
+    str,
+    typer.Option(help="Run only cells that match a pattern, such as 'sst2/*', or a share: 3/8."),
+]
+Minutes = Annotated[float | None, typer.Option(min=0, help="Start no cell after so many minutes.")]
+JobArray = Annotated[
+    int, typer.Option(min=0, help="Write a script of so many SLURM jobs; run nothing.")
+]
 
 
 @verb
@@ -36,19 +49,14 @@ def run(
     data: Data = None,
     output_dir: Annotated[Path | None, typer.Option(help="Default: runs/NAME-BUDGET.")] = None,
     overwrite: Overwrite = False,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="path=value, such as recipe.epochs=5.")
-    ] = None,
+    settings: Settings = None,
     plan: Plan = False,
-    cells: Annotated[
-        str, typer.Option(help="Run only cells with keys that match a pattern, such as 'sst2/*'.")
-    ] = "*",
-    minutes: Annotated[
-        float | None, typer.Option(min=0, help="Start no cell after so many minutes.")
-    ] = None,
+    cells: Cells = "*",
+    minutes: Minutes = None,
     engine: Engine = "local",
     processes: Processes = 0,
     address: Address = "",
+    job_array: JobArray = 0,
     as_json: Json = False,
 ) -> None:
     """Run a study (compare, slim or a paper) and print its goals."""
@@ -62,14 +70,38 @@ def run(
     options = apply(study.budgets[budget], settings or [])
     folder = output_dir or Path("runs") / f"{name}-{budget}"
     shard = _shard(study, cells, minutes)
+    if job_array:
+        _write_script(job_array, name, budget, data, folder, settings or [])
+        return
     if plan:
-        show_plan(study.plan(options, folder, data=data).only(cells), as_json)
+        show_plan(study.plan(options, folder, data=data, cells=cells), as_json)
         return
     form = "--set task_options.{}" if hasattr(options, "task") else "--set task_options.TASK.{}"
     with option_form(form), progress_bar(quiet=as_json) as show:
         shard |= {"on_progress": show, "overwrite": overwrite, "where": where}
         result = study.run(options, folder, data=data, **shard)
     finish_study(result, as_json)
+
+
+def _write_script(
+    count: int,
+    name: str,
+    budget: str,
+    data: Path | None,
+    folder: Path,
+    settings: Sequence[str],
+) -> None:
+    """Write the script of a job array beside the run's folder, and say how to submit it."""
+    from sparing.core.writing import write_atomically
+    from sparing.experiment.parallel.shares import job_array
+
+    modules = (word for module in IMPORTED for word in ("--import", module))
+    command = ["sparing", *modules, "study", name, "--budget", budget]
+    command += ["--data", str(data)] if data is not None else []
+    command += [word for setting in settings for word in ("--set", setting)]
+    script = folder.with_name(f"{folder.name}-jobs.sh")
+    write_atomically(script, job_array(count, command, folder))
+    print(f"sh {script}   # submits {count} jobs, and one that joins them in {folder}")
 
 
 def _study(name: str, budget: str) -> Study:

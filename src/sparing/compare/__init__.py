@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from sparing.experiment.registry import Study
 
-STUDY = Study("compare", f"{__name__}.study", f"{__name__}.page.build", shards=False)
+STUDY = Study("compare", f"{__name__}.study", f"{__name__}.page.build")

@@ -1,8 +1,8 @@
 """The nodes of a Ray cluster: calls run as Ray's tasks, on any node or alone on one.
 
 Ray schedules, repeats what a killed worker or a lost node did, and carries arguments and results.
-Every node needs the same version of sparing. Whoever reaches a cluster's ports can run code on its
-nodes: one that is started here listens on this machine alone.
+Every node needs the same version of sparing. Programs that reach a cluster's ports can run code on
+its nodes: one that is started here listens on this machine alone.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ MISSING = "Ray is not installed: pip install 'sparing[ray]', on every node"
 
 @dataclass(frozen=True)
 class Node:
-    """One node: Ray's id of it, its host name, logical processors, and what is installed."""
+    """One node: Ray's id of it, its logical processors, its host name, and what it has."""
 
     id: str
-    host: str
     processors: int
+    host: str
     processor: str
     version: str
 
@@ -41,16 +41,23 @@ class Node:
 class Cluster:
     """A Ray cluster as an engine of calls, until ``end``.
 
-    ``address`` is ``auto`` for the one that runs on this machine, ``HOST:PORT``, or ``local``, which
-    starts one of ``processes`` processors here. Raises ``UsageError`` where there is none,.
+    ``address`` is ``auto`` for the one that runs on this machine, ``HOST:PORT``, or ``local``,
+    which starts one of ``processes`` processors here. ``facts`` gives the host, the processor and
+    the version of sparing where it is called; it is sent as code. Raises ``UsageError`` where there
+    is no cluster.
     """
 
-    def __init__(self, address: str = RUNNING, processes: int | None = None) -> None:
+    def __init__(
+        self,
+        facts: Callable[[], tuple[str, str, str]],
+        address: str = RUNNING,
+        processes: int | None = None,
+    ) -> None:
         self._ray = _imported()
         self._owned = not self._ray.is_initialized()
         if self._owned:
             _connect(self._ray, address or RUNNING, processes)
-        self._most = processes
+        self._facts, self._most = facts, processes
         self._used = ""  # the node of the last call that was alone
         self._known: dict[str, Node] = {}
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="cluster")
@@ -70,10 +77,11 @@ class Cluster:
     def nodes(self) -> list[Node]:
         """The nodes that are alive; what each of them has is read there."""
         alive = self._alive()
-        new = {node: self._facts(node) for node in alive if node not in self._known}
-        for node, reference in new.items():
-            facts = self._ray.get(reference)
-            self._known[node] = Node(node, facts["host"], alive[node], *facts["has"])
+        read = self._ray.remote(num_cpus=0)(self._facts)
+        new = [node for node in alive if node not in self._known]
+        references = [read.options(scheduling_strategy=self._on(node)).remote() for node in new]
+        for node, facts in zip(new, self._ray.get(references), strict=True):
+            self._known[node] = Node(node, alive[node], *facts)
         return [self._known[node] for node in alive]
 
     def require_version(self, version: str) -> None:
@@ -118,9 +126,9 @@ class Cluster:
         nodes = self.nodes()
         before = self._known.get(self._used)
         kinds = Counter(node.processor for node in nodes)
-        wanted = before.processor if before else kinds.most_common(1)[0][0]
+        same = before.processor if before else kinds.most_common(1)[0][0]
         chosen = min(
-            nodes, key=lambda node: (node.id != self._used, node.processor != wanted, node.id)
+            nodes, key=lambda node: (node.id != self._used, node.processor != same, node.id)
         )
         self._used = chosen.id
         return chosen
@@ -132,20 +140,6 @@ class Cluster:
             for node in sorted(self._ray.nodes(), key=lambda node: str(node["NodeID"]))
             if node["Alive"] and node["Resources"].get("CPU", 0) >= 1
         }
-
-    def _facts(self, node: str) -> Any:
-        def facts() -> dict[str, Any]:  # sent as code: the node may not have sparing
-            import socket
-
-            try:
-                from sparing.measure.machine import machine, version_here
-            except ImportError:
-                return {"host": socket.gethostname(), "has": ("", "another sparing, or none")}
-            return {"host": socket.gethostname(), "has": (machine()["cpu"], version_here())}
-
-        return self._ray.remote(num_cpus=0)(facts).options(
-            scheduling_strategy=self._on(node)
-        ).remote()
 
     def _on(self, node: str) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

@@ -110,12 +110,15 @@ def _do(
         return elsewhere(opened, work, minutes, tell)
 
 
-def plan(experiment: Experiment, folder: Path) -> Plan:
+def plan(experiment: Experiment, folder: Path, pattern: str = "*") -> Plan:
     """What ``conduct`` would do in that folder and about how long it takes; starts nothing.
 
-    Raises ``UsageError`` where the folder holds another run.
+    Only cells that fit the pattern are part of it. Raises ``UsageError`` where none does, and where
+    the folder holds another run.
     """
     require_same(folder, experiment.config, by_task=experiment.by_task)
     cells = experiment.cells(Run(folder, experiment.config))
+    keys = {cell.key for cell in wanted_cells(cells, pattern)}
     planned = experiment.estimate(cells, *existing_records(folder))
-    return replace(planned, notes=experiment.notes)
+    shown = tuple(cell for cell in planned.cells if cell.key in keys)
+    return replace(planned, cells=shown, notes=experiment.notes)

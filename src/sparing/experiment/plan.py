@@ -6,15 +6,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any, TypeVar
+from typing import Any
 
 from sparing.core.errors import UsageError, nearest
 from sparing.core.progress import Progress
 from sparing.core.record import Record
+from sparing.experiment.parallel.shares import cells_in_share, is_share
 from sparing.experiment.run import Cell, Failure, Run
 from sparing.measure.energy import process_cpu_seconds
 
 TIME, IDLE = "cell_time_s", "left_out"
+BESIDE = "beside"  # the record of a cell that ran beside others
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,6 @@ class PlannedCell:
     minutes: float
     done: bool
     idle: str = ""
-
-
-Keyed = TypeVar("Keyed", Cell, PlannedCell)
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,6 @@ class Plan:
         """About how long the rest takes."""
         return sum((cell.minutes for cell in self.cells if not cell.done), 0.0)
 
-    def only(self, pattern: str) -> Plan:
-        """The cells with keys that fit a pattern; raises ``UsageError`` where none does."""
-        return replace(self, cells=tuple(_fitting(self.cells, pattern)))
-
     def groups(self) -> dict[str, list[PlannedCell]]:
         """The cells by the first two parts of their keys: a task, and what is done on it."""
         groups: dict[str, list[PlannedCell]] = {}
@@ -68,11 +63,12 @@ class Plan:
 
 
 def wanted_cells(cells: Sequence[Cell], pattern: str) -> list[Cell]:
-    """The cells with keys that fit a pattern; raises ``UsageError`` where none does."""
-    return _fitting(cells, pattern)
+    """The cells with keys that fit a pattern, or of a share such as ``3/16``.
 
-
-def _fitting(cells: Sequence[Keyed], pattern: str) -> list[Keyed]:
+    Raises ``UsageError`` where there is none.
+    """
+    if is_share(pattern):
+        return cells_in_share(cells, pattern)
     fitting = [cell for cell in cells if fnmatchcase(cell.key, pattern)]
     if not fitting:
         raise UsageError(f"no cell fits {pattern!r}{nearest(pattern, [c.key for c in cells])}")

@@ -77,11 +77,13 @@ class Study:
         with elsewhere(where, source) as do:
             return conduct(experiment, folder, elsewhere=do, **how)
 
-    def plan(self, options: Any, folder: Path, *, data: Path | None = None) -> Plan:
+    def plan(
+        self, options: Any, folder: Path, *, data: Path | None = None, cells: str = "*"
+    ) -> Plan:
         """What ``run`` would do and about how long it takes; starts nothing."""
         from sparing.experiment.conduct import plan
 
-        return plan(self.load().prepare(options, folder, data), folder)
+        return plan(self.load().prepare(options, folder, data), folder, cells)
 
     def page(self, run: Any) -> Any:
         """The ``sparing.report.page.Page`` of a ``sparing.report.run.Run``."""

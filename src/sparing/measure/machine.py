@@ -7,7 +7,7 @@ import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -77,6 +77,24 @@ def version_here() -> str:
 def version_text(version: str, revision: str) -> str:
     """A version in words."""
     return f"sparing {version} ({revision})" if revision else f"sparing {version}"
+
+
+def facts_of_node() -> Callable[[], tuple[str, str, str]]:
+    """A function to send to other machines: their host name, processor and version of sparing.
+
+    It is sent as code, since another machine may have no sparing, or another one.
+    """
+
+    def facts() -> tuple[str, str, str]:
+        import socket
+
+        try:
+            from sparing.measure.machine import machine, version_here
+        except ImportError:
+            return socket.gethostname(), "", "no sparing like this one"
+        return socket.gethostname(), str(machine()["cpu"]), version_here()
+
+    return facts
 
 
 @contextmanager

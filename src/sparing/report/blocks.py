@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sparing.core.errors import listed
+from sparing.experiment.plan import BESIDE
 from sparing.experiment.records import measured, uncommitted
 from sparing.measure.load import disturbance_words
 from sparing.measure.seeds import TRAINING
@@ -101,6 +102,12 @@ def data_notices(run: Run) -> list[str]:
     if len(machines) > 1:
         notices.append(
             f"The records come from {len(machines)} machines: times between them do not compare."
+        )
+    beside = [record for record in run_records if record.name == BESIDE]
+    if beside:
+        notices.append(
+            f"{wording.count_of(len(beside), 'cell')} ran beside others on one machine: times and "
+            "energies there are not measured."
         )
     if len(commits) > 1:
         notices.append(f"They were measured at {len(commits)} commits: {', '.join(commits)}.")

@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from sparing.core.errors import DataError, UsageError
 from sparing.core.progress import Progress
@@ -21,17 +21,19 @@ from sparing.experiment.run import MACHINES, Cell, Failure, Run, failure_of
 LOOK_EVERY_S = 0.5
 
 
+@runtime_checkable
 class Engine(Protocol):
-    """Where cells run side by side.
-
-    At most ``count`` run at a time, up to ``neighbours`` of them beside one cell on its machine.
-    """
+    """Where cells run side by side."""
 
     @property
-    def count(self) -> int: ...
+    def count(self) -> int:
+        """How many cells run at a time."""
+        ...
 
     @property
-    def neighbours(self) -> int: ...
+    def neighbours(self) -> int:
+        """How many of them run beside one cell on its machine."""
+        ...
 
     def submit(self, work: Any, order: Any, /) -> Future[Any]:
         """The result of ``work(order)`` in another process."""

@@ -93,9 +93,9 @@ def _opened(where: Where) -> Any:
     if where.engine == LOCAL:
         return Local(where.processes)
     from sparing.engines.cluster import Cluster
-    from sparing.measure.machine import version_here
+    from sparing.measure.machine import facts_of_node, version_here
 
-    cluster = Cluster(where.address, where.processes or None)
+    cluster = Cluster(facts_of_node(), where.address, where.processes or None)
     try:
         cluster.require_version(version_here())
     except BaseException:

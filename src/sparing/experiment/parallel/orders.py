@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import importlib
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sparing.core.errors import is_full
 from sparing.core.progress import progress_to
-from sparing.core.record import Record
+from sparing.core.record import Labels, Record
 from sparing.experiment.parallel.running import noted
+from sparing.experiment.plan import BESIDE
 from sparing.experiment.run import Cell, Run, difference_texts, ends_all, failure_of
 from sparing.measure.load import CELL_TIME, TIME_UNITS, with_load
 from sparing.measure.machine import machine, machine_id, version_here, version_text
-
-BESIDE = "beside"  # the record of a cell that ran beside others
 
 
 @dataclass(frozen=True)
@@ -134,9 +132,9 @@ def _require_same(expected: Mapping[str, Any], config: Mapping[str, Any]) -> Non
     """The same settings and the same data as the run's."""
     node = socket.gethostname()
     for name, digest in config["data"].items():
-        wanted = expected["data"].get(name, digest)
-        if wanted != digest:
-            raise Refused(f"{node} has other data of {name}: {digest} there, {wanted} here")
+        here = expected["data"].get(name, digest)
+        if here != digest:
+            raise Refused(f"{node} has other data of {name}: {digest} there, {here} here")
     for key, value in config["identity"].items():
         if expected["identity"].get(key) != value:
             was, now = difference_texts(expected["identity"].get(key), value)
@@ -147,5 +145,5 @@ def _without_times(records: list[Record], others: int) -> list[Record]:
     """The records without times and energies, which cells on one machine take from each other."""
     counted = [r for r in records if r.unit not in TIME_UNITS or r.name == CELL_TIME]
     dropped = sorted({r.name for r in records} - {r.name for r in counted})
-    about = {"dropped": ", ".join(dropped)}
-    return [*counted, Record(BESIDE, others, "cells", "measured", dict(about))]
+    about: Labels = {"others": others, "dropped": ", ".join(dropped)}
+    return [*counted, Record(BESIDE, None, "", "measured", about)]

@@ -16,12 +16,15 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import psutil
+
 from sparing.core.errors import DataError
 from sparing.core.progress import Progress
 from sparing.core.reading import read_json
 
 RUNNING = ".running"
 EVERY_S = 1.0
+SILENCE_S = 600.0  # of a process on another node that is still taken to run
 DRIVER = "driver"
 
 
@@ -29,7 +32,8 @@ DRIVER = "driver"
 class Note:
     """What one process does now: a cell by its key, or all of them where it is the driver.
 
-    ``since`` and ``updated`` are seconds since the epoch, ``fraction`` is the finished share.
+    ``since`` and ``updated`` are seconds since the epoch. ``fraction`` is the finished share,
+    ``began`` was that at the start.
     """
 
     key: str
@@ -39,6 +43,20 @@ class Note:
     updated: float
     fraction: float = 0.0
     text: str = ""
+    began: float = 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """An estimate from the progress so far; None before there is any."""
+        made, took = self.fraction - self.began, self.updated - self.since
+        return took * (1 - self.fraction) / made if made > 0.01 and took > 1 else None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its process runs; on another node, whether it was heard of lately."""
+        if self.node == socket.gethostname():
+            return bool(psutil.pid_exists(self.pid))
+        return time.time() - self.updated < SILENCE_S
 
 
 @contextmanager
@@ -52,13 +70,16 @@ def noted(folder: Path, key: str, every_s: float = EVERY_S) -> Iterator[Progress
     now = time.time()
     note = Note(key, socket.gethostname(), os.getpid(), now, now)
     _write(path, note)
-    last = time.monotonic()
+    last, began = time.monotonic(), -1.0
 
     def tell(fraction: float, text: str) -> None:
-        nonlocal last
+        nonlocal last, began
+        began = fraction if began < 0 else began
         if time.monotonic() - last >= every_s:
             last = time.monotonic()
-            _write(path, replace(note, updated=time.time(), fraction=fraction, text=text))
+            _write(
+                path, replace(note, updated=time.time(), fraction=fraction, text=text, began=began)
+            )
 
     try:
         yield tell
