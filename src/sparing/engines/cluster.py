@@ -10,12 +10,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from sparing.core.errors import UsageError, one_line
@@ -24,6 +27,8 @@ from sparing.engines.workers import TRIES, WorkerLost
 LOCAL, RUNNING = "local", "auto"
 LOOPBACK = "127.0.0.1"
 STORE_BYTES = 128 * 2**20  # of a cluster that is started here: arguments and results are small
+REACHED_S = 5.0
+START = "start one with ray start --head, or give --address local"
 MISSING = "Ray is not installed: pip install 'sparing[ray]', on every node"
 
 
@@ -53,10 +58,12 @@ class Cluster:
         address: str = RUNNING,
         processes: int | None = None,
     ) -> None:
-        self._ray = _imported()
+        address = address or RUNNING
+        _require_reachable(address)
+        self._ray = _imported(address)
         self._owned = not self._ray.is_initialized()
         if self._owned:
-            _connect(self._ray, address or RUNNING, processes)
+            _connect(self._ray, address, processes)
         self._facts, self._most = facts, processes
         self._used = ""  # the node of the last call that was alone
         self._known: dict[str, Node] = {}
@@ -162,14 +169,28 @@ class Cluster:
         self.end()
 
 
-def _imported() -> Any:
+def _imported(address: str) -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
+    if address.rpartition(":")[0] in (LOOPBACK, "localhost"):
+        # otherwise Ray puts the machine's other address in its place, where nothing listens
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     try:
         import ray
         import ray.exceptions
     except ImportError as error:
         raise UsageError(MISSING) from error
     return ray
+
+
+def _require_reachable(address: str) -> None:
+    """Raise ``UsageError`` where nothing listens at HOST:PORT: Ray itself tries for a minute."""
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal()):
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=REACHED_S).close()
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"there is no Ray cluster at {address!r} ({error}): {START}") from error
 
 
 def _connect(ray: Any, address: str, processes: int | None) -> None:
@@ -180,14 +201,27 @@ def _connect(ray: Any, address: str, processes: int | None) -> None:
     if address == LOCAL:
         more |= {"num_cpus": processes, "object_store_memory": STORE_BYTES}
         more |= {"include_dashboard": False, "_node_ip_address": LOOPBACK}
-    with _signals_kept():
+    with _signals_kept(), _nothing_to_import():
         try:
             ray.init(**more, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-            hint = "start one with ray start --head, or give --address local"
-            raise UsageError(
-                f"there is no Ray cluster at {address!r} ({one_line(str(error))[:120]}): {hint}"
-            ) from error
+            why = one_line(str(error))[:120]
+            raise UsageError(f"there is no Ray cluster at {address!r} ({why}): {START}") from error
+
+
+@contextmanager
+def _nothing_to_import() -> Iterator[None]:
+    """Be in an empty folder: Ray puts the current one first in its workers' import path.
+
+    A file there must not take the place of a library.
+    """
+    before = Path.cwd()
+    with TemporaryDirectory() as empty:
+        os.chdir(empty)
+        try:
+            yield
+        finally:
+            os.chdir(before)
 
 
 @contextmanager

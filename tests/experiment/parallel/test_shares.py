@@ -86,8 +86,8 @@ def test_the_script_of_a_job_array_makes_the_whole_run(tmp_path: Path) -> None:
     for program in programs.iterdir():
         program.chmod(0o755)
     settings = (
-        *("mechanisms=('softmax','uniform')", "seeds=(0,)", "recipe.epochs=1", "lengths=(16,)"),
-        *("memory_lengths=(16,)", "rounds=2", "energy_seconds=0.01"),
+        *("mechanisms=softmax,uniform", "seeds=0,", "recipe.epochs=1", "lengths=16,"),
+        *("memory_lengths=16,", "rounds=2", "energy_seconds=0.01"),
     )
     command = ["sparing", "study", "compare"]
     command += [word for setting in settings for word in ("--set", setting)]

@@ -1,0 +1,211 @@
+"""Cells on a real Ray cluster of two nodes, started here on loopback, with faults."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from sparing.core.errors import UsageError
+from sparing.experiment.parallel.engines import Where
+from sparing.experiment.parallel.running import DRIVER
+from sparing.experiment.parallel.status import status_of
+from tests.experiment.parallel import tiny
+from tests.experiment.parallel.test_side_by_side import run, scores
+
+pytest.importorskip("ray")
+pytestmark = pytest.mark.slow
+
+SECONDS = 240.0
+
+
+@contextmanager
+def cluster_of(*environments: dict[str, str]) -> Iterator[Any]:
+    """A Ray cluster of this machine: a node of two processors with each of these variables."""
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # it stays on loopback
+    import ray
+    from ray.cluster_utils import Cluster
+
+    imports = os.pathsep.join(entry for entry in sys.path if entry)
+    cluster = Cluster(shutdown_at_exit=False)
+    try:
+        for more in environments:
+            variables = {"PYTHONPATH": imports, "RAY_USAGE_STATS_ENABLED": "0", **more}
+            cluster.add_node(
+                num_cpus=2,
+                node_ip_address="127.0.0.1",
+                include_dashboard=False,
+                env_vars=variables,
+                object_store_memory=80 * 2**20,
+            )
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def on(cluster: Any, processes: int = 0) -> Where:
+    return Where("ray", processes, str(cluster.address))
+
+
+PROGRAM = """
+import json, sys
+from pathlib import Path
+from sparing.experiment.parallel.engines import Where
+from tests.experiment.parallel import tiny
+if __name__ == "__main__":
+    folder, where, options = json.loads(sys.argv[1])
+    result = tiny.STUDY.run(tiny.Options(**options), Path(folder), where=Where(*where))
+    print(len(result.failures))
+"""
+
+
+@contextmanager
+def driver(folder: Path, where: Where, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """Another process that does the run."""
+    import json
+
+    imports = os.pathsep.join(entry for entry in sys.path if entry)
+    given = json.dumps([str(folder), [where.engine, where.processes, where.address], options])
+    program = folder.with_name(f"{folder.name}-program.py")
+    program.write_text(PROGRAM)
+    with subprocess.Popen(
+        [sys.executable, "-P", str(program), given],
+        env={**os.environ, "PYTHONPATH": imports},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def until(condition: Callable[[], Any], seconds: float = SECONDS) -> Any:
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    return value
+
+
+def whole(folder: Path, squares: int = 4) -> None:
+    """Every cell is there, once."""
+    found = scores(folder)
+    assert len(found) == squares + 3
+    assert {len(values) for values in found.values()} == {1}
+
+
+def test_records_and_failures_are_those_of_this_process(tmp_path: Path) -> None:
+    with cluster_of({}, {}) as cluster:
+        result = run(tmp_path / "ray", on(cluster), faults={"beside/square/1": "raise"})
+        assert [vars(failure) for failure in result.failures] == [
+            {"cell": "beside/square/1", "error": "it cannot be done"}
+        ]
+        # alone is alone on its node, and not in this process
+        spans = tiny.spans(tmp_path / "ray")
+        assert os.getpid() not in {pid for *_, pid in spans.values()}
+        assert spans["alone-last"][0] >= max(e for n, (_, e, _) in spans.items() if "square" in n)
+        assert not run(tmp_path / "ray", on(cluster)).failures
+    run(tmp_path / "here", None)
+    assert scores(tmp_path / "ray") == scores(tmp_path / "here")
+    whole(tmp_path / "ray")
+
+
+def test_a_worker_is_killed_in_the_middle_of_a_cell(tmp_path: Path) -> None:
+    with cluster_of({}, {}) as cluster:
+        faults = {"beside/square/1": "die once", "beside/square/2": "die"}
+        result = run(tmp_path, on(cluster), faults=faults)
+        assert [failure.cell for failure in result.failures] == ["beside/square/2"]
+        assert not run(tmp_path, on(cluster)).failures
+    whole(tmp_path)
+
+
+def test_a_node_is_removed(tmp_path: Path) -> None:
+    with (
+        cluster_of({}, {}) as cluster,
+        driver(tmp_path / "run", on(cluster), squares=12, seconds=1.0) as process,
+    ):
+        until(lambda: len(_scores(tmp_path / "run")) >= 4)
+        cluster.remove_node(cluster.worker_nodes.copy().pop(), allow_graceful=False)
+        out, err = process.communicate(timeout=SECONDS)
+        assert out.strip() == "0", err[-2000:]
+    whole(tmp_path / "run", 12)
+
+
+def test_the_driver_is_killed_and_started_again(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with cluster_of({}, {}) as cluster:
+        with driver(folder, on(cluster), squares=8, seconds=0.5) as process:
+            until(lambda: len(_scores(folder)) >= 3)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        before = _scores(folder)
+        assert 3 <= len(before) < 11
+        assert not run(folder, on(cluster), squares=8, seconds=0.5).failures
+    whole(folder, 8)
+    assert before.items() <= scores(folder).items()
+
+
+def test_two_drivers_on_one_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with (
+        cluster_of({}, {}) as cluster,
+        driver(folder, on(cluster), squares=6, seconds=0.5) as process,
+    ):
+        until(lambda: _driver_of(folder))
+        with pytest.raises(UsageError, match="in use by another run"):
+            run(folder, on(cluster), squares=6, seconds=0.5)
+        out, err = process.communicate(timeout=SECONDS)
+        assert out.strip() == "0", err[-2000:]
+    whole(folder, 6)
+
+
+def test_sigterm_ends_the_driver_and_its_cells(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with cluster_of({}, {}) as cluster:
+        with driver(folder, on(cluster), squares=6, seconds=2.0) as process:
+            until(lambda: "beside/root" in _scores(folder))
+            process.terminate()
+            process.wait(timeout=SECONDS)
+        running = [note.pid for note in status_of(folder).running]
+        until(lambda: not any(map(psutil.pid_exists, running)))
+        assert not run(folder, on(cluster), squares=6).failures
+    whole(folder, 6)
+
+
+def test_a_node_with_another_version_is_refused(tmp_path: Path) -> None:
+    other = tmp_path / "other" / "sparing"
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("__version__ = '9.9'\n")
+    path = os.pathsep.join([str(other.parent), *(entry for entry in sys.path if entry)])
+    with (
+        cluster_of({}, {"PYTHONPATH": path}) as cluster,
+        pytest.raises(UsageError, match=r"has no sparing like this one, .* has sparing 0\."),
+    ):
+        run(tmp_path / "run", on(cluster))
+    assert _scores(tmp_path / "run") == {}
+
+
+def test_no_cluster_and_no_such_address(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"there is no Ray cluster at '127.0.0.1:1'.*ray start"):
+        run(tmp_path, Where("ray", 0, "127.0.0.1:1"))
+
+
+def _scores(folder: Path) -> dict[str, list[float]]:
+    return scores(folder) if (folder / "config.json").exists() else {}
+
+
+def _driver_of(folder: Path) -> Any:
+    exists = (folder / "config.json").exists()
+    return exists and status_of(folder).driver is not None and DRIVER
