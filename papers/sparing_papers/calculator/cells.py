@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def arm_cell(options: Options, folder: Path, name: str, seed: int) -> Cell:
         return [*records, *trained.spent(labels)]
 
     weights = sum(p.numel() for p in build_predictor(arm.network, **arm.options).parameters())
-    return training_cell(
+    cell = training_cell(
         f"arm/{slug(name)}/{seed}",
         tuned,
         seed,
@@ -63,6 +64,7 @@ def arm_cell(options: Options, folder: Path, name: str, seed: int) -> Cell:
         thread_count=options.thread_count,
         weight=(SMALLEST_S + PER_WEIGHT_S * weights) * options.epochs / 200,
     )
+    return replace(cell, beside=True)
 
 
 def place_of(folder: Path, name: str, seed: int) -> Path:

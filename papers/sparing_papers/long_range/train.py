@@ -50,8 +50,17 @@ def training_cells(
         for arm in arms:
             cell = arm_cell(work, arm, seed, measurements)
             tried = (seed == FIRST_SEED and arm in PAIR) or arm in always
+            # the first seed decides the rate of all, and the pair whether others are trained
+            first = () if seed == FIRST_SEED else (key_of(work, arm, FIRST_SEED),)
+            pair = () if tried or idle is None else (key_of(work, one, FIRST_SEED) for one in PAIR)
+            cell = replace(cell, beside=True, needs=(*first, *pair))
             cells.append(cell if tried else replace(cell, idle=idle))
     return cells
+
+
+def key_of(work: LongWork, arm: str, seed: int) -> str:
+    """The key of the cell that trains a variant with a seed."""
+    return f"{work.question}/{work.name}/{seed}/{slug(arm)}"
 
 
 def arm_cell(work: LongWork, arm: str, seed: int, measurements: Sequence[Measurement] = ()) -> Cell:
@@ -67,7 +76,7 @@ def arm_cell(work: LongWork, arm: str, seed: int, measurements: Sequence[Measure
         return [*records, *curve, *trained.records(labels)]
 
     return training_cell(
-        f"{work.question}/{work.name}/{seed}/{slug(arm)}",
+        key_of(work, arm, seed),
         partial(work.tuned, arm),
         seed,
         record,

@@ -11,18 +11,20 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from sparing.core.errors import UsageError, one_line
-from sparing.engines.workers import TRIES, WorkerLost
+from sparing.engines.workers import LOST, TRIES, WorkerLost
 
 LOCAL, RUNNING = "local", "auto"
 LOOPBACK = "127.0.0.1"
@@ -61,9 +63,13 @@ class Cluster:
         address = address or RUNNING
         _require_reachable(address)
         self._ray = _imported(address)
-        self._owned = not self._ray.is_initialized()
-        if self._owned:
-            _connect(self._ray, address, processes)
+        with contextlib.ExitStack() as opening:
+            # Ray prints what happens to nodes on standard output, which is for results
+            opening.enter_context(contextlib.redirect_stdout(sys.stderr))
+            if not self._ray.is_initialized():
+                _connect(self._ray, address, processes)
+                opening.callback(self._ray.shutdown)
+            self._leave = opening.pop_all()
         self._facts, self._most = facts, processes
         self._used = ""  # the node of the last call that was alone
         self._known: dict[str, Node] = {}
@@ -105,8 +111,20 @@ class Cluster:
         remote = self._ray.remote(num_cpus=1, max_retries=TRIES - 1)(work)
         reference = remote.remote(given)
         self._open.append(reference)
-        future: Future[Any] = reference.future()
-        return future
+        made: Future[Any] = Future()
+        reference.future().add_done_callback(partial(self._pass_on, made))
+        return made
+
+    def _pass_on(self, made: Future[Any], finished: Future[Any]) -> None:
+        """Give the result or the error of a finished call to the future that the caller has."""
+        errors = self._ray.exceptions
+        error = finished.exception()
+        if isinstance(error, errors.WorkerCrashedError | errors.OutOfMemoryError):
+            error = WorkerLost(LOST)
+        if error is not None:
+            made.set_exception(error)
+        else:
+            made.set_result(finished.result())
 
     def submit_alone(self, work: Callable[[Any], Any], given: Any) -> Future[Any]:
         """The same on a node that runs nothing else of Ray's; on the one of the last such call.
@@ -126,7 +144,7 @@ class Cluster:
                 errors.WorkerCrashedError, errors.NodeDiedError, errors.TaskUnschedulableError
             ):
                 return self._ray.get(reference)
-        raise WorkerLost(f"its process was killed {TRIES} times: is memory short?")
+        raise WorkerLost(LOST)
 
     def _quiet_node(self) -> Node:
         """The node for what is measured: always the same, or one with the same processor."""
@@ -159,8 +177,7 @@ class Cluster:
             with contextlib.suppress(Exception):  # it has finished
                 self._ray.cancel(reference, force=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
-        if self._owned:
-            self._ray.shutdown()
+        self._leave.close()
 
     def __enter__(self) -> Cluster:
         return self

@@ -25,6 +25,7 @@ from sparing.core.errors import SparingError, UsageError
 from sparing.core.interrupts import Terminated, terminations_raised
 
 TRIES = 3  # of a call, where its process is killed
+LOST = f"its process was killed {TRIES} times: is memory short?"
 PATIENCE_S = 15.0  # for work to save itself after SIGTERM, before SIGKILL
 LOOK_EVERY_S = 0.05
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -45,10 +46,10 @@ class Workers:
     it. At the end of the block work that still runs gets SIGTERM, and SIGKILL after ``PATIENCE_S``.
     """
 
-    def __init__(self, count: int, *, threads: int = 1, tries: int = TRIES) -> None:
+    def __init__(self, count: int, *, threads: int = 1) -> None:
         if count < 1:
             raise UsageError(f"processes must be at least 1; got {count}")
-        self.count, self.tries = count, tries
+        self.count = count
         self._workers = [_Worker(threads) for _ in range(count)]
         self._free: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         for worker in self._workers:
@@ -71,12 +72,12 @@ class Workers:
     ) -> Result:
         worker = self._free.get()
         try:
-            for _ in range(self.tries):
+            for _ in range(TRIES):
                 if self._ended:
                     raise CancelledError
                 with contextlib.suppress(BrokenProcessPool):
                     return worker.run(work, given, named)
-            raise WorkerLost(f"its process was killed {self.tries} times: is memory short?")
+            raise WorkerLost(LOST)
         finally:
             self._free.put(worker)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,13 +18,17 @@ from typing import Any
 import psutil
 import pytest
 
+from sparing.compare import STUDY as COMPARE
+from sparing.compare import study as compare
 from sparing.core.errors import UsageError
 from sparing.experiment.parallel.engines import Where
 from sparing.experiment.parallel.running import DRIVER
 from sparing.experiment.parallel.status import status_of
+from sparing.experiment.run import Run, read_config
 from tests.experiment.parallel import tiny
 from tests.experiment.parallel.test_side_by_side import run, scores
 
+os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # clusters stay on loopback
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
 
@@ -31,26 +38,30 @@ SECONDS = 240.0
 @contextmanager
 def cluster_of(*environments: dict[str, str]) -> Iterator[Any]:
     """A Ray cluster of this machine: a node of two processors with each of these variables."""
-    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # it stays on loopback
     import ray
-    from ray.cluster_utils import Cluster
+    import ray.cluster_utils
 
-    imports = os.pathsep.join(entry for entry in sys.path if entry)
-    cluster = Cluster(shutdown_at_exit=False)
+    cluster: Any = ray.cluster_utils.Cluster(shutdown_at_exit=False)
     try:
         for more in environments:
-            variables = {"PYTHONPATH": imports, "RAY_USAGE_STATS_ENABLED": "0", **more}
-            cluster.add_node(
-                num_cpus=2,
-                node_ip_address="127.0.0.1",
-                include_dashboard=False,
-                env_vars=variables,
-                object_store_memory=80 * 2**20,
-            )
+            add_node(cluster, more)
         yield cluster
     finally:
         ray.shutdown()
         cluster.shutdown()
+
+
+def add_node(cluster: Any, variables: dict[str, str] | None = None) -> None:
+    """Add a node of two processors that imports what this process does."""
+    imports = os.pathsep.join(entry for entry in sys.path if entry)
+    usual = {"PYTHONPATH": imports, "RAY_USAGE_STATS_ENABLED": "0"}
+    cluster.add_node(
+        num_cpus=2,
+        node_ip_address="127.0.0.1",
+        include_dashboard=False,
+        env_vars={**usual, **(variables or {})},
+        object_store_memory=80 * 2**20,
+    )
 
 
 def on(cluster: Any, processes: int = 0) -> Where:
@@ -127,6 +138,7 @@ def test_a_worker_is_killed_in_the_middle_of_a_cell(tmp_path: Path) -> None:
         faults = {"beside/square/1": "die once", "beside/square/2": "die"}
         result = run(tmp_path, on(cluster), faults=faults)
         assert [failure.cell for failure in result.failures] == ["beside/square/2"]
+        assert "killed 3 times" in result.failures[0].error
         assert not run(tmp_path, on(cluster)).failures
     whole(tmp_path)
 
@@ -180,7 +192,7 @@ def test_sigterm_ends_the_driver_and_its_cells(tmp_path: Path) -> None:
             process.wait(timeout=SECONDS)
         running = [note.pid for note in status_of(folder).running]
         until(lambda: not any(map(psutil.pid_exists, running)))
-        assert not run(folder, on(cluster), squares=6).failures
+        assert not run(folder, on(cluster), squares=6, seconds=2.0).failures
     whole(folder, 6)
 
 
@@ -209,3 +221,60 @@ def _scores(folder: Path) -> dict[str, list[float]]:
 def _driver_of(folder: Path) -> Any:
     exists = (folder / "config.json").exists()
     return exists and status_of(folder).driver is not None and DRIVER
+
+
+def test_twenty_random_kills(tmp_path: Path) -> None:
+    """Of workers, drivers and nodes: every record is there once, as in one process."""
+    folder, squares, chance = tmp_path / "run", 60, random.Random(7)
+    kills = Counter[str]()
+    with cluster_of({}, {}) as cluster:
+        while sum(kills.values()) < 20:
+            with driver(folder, on(cluster), squares=squares, seconds=0.7) as process:
+                until(lambda: _driver_of(folder) or process.poll() is not None)
+                while process.poll() is None and sum(kills.values()) < 20:
+                    time.sleep(chance.uniform(0.5, 3.0))
+                    kind = chance.choice(["worker"] * 4 + ["driver"] * 2 + ["node"])
+                    kills[kind] += _kill(kind, folder, process, cluster)
+                if sum(kills.values()) >= 20:
+                    process.wait(timeout=SECONDS)
+            done = _scores(folder)
+            assert {len(values) for values in done.values()} <= {1}
+        assert not run(folder, on(cluster), squares=squares, seconds=0.7).failures
+    whole(folder, squares)
+    run(tmp_path / "here", None, squares=squares)
+    assert scores(folder) == scores(tmp_path / "here")
+    print(dict(kills))
+
+
+def _kill(kind: str, folder: Path, process: subprocess.Popen[str], cluster: Any) -> bool:
+    """Kill one of a kind with -9; whether there was one."""
+    if kind == "driver":
+        process.kill()
+        process.wait()
+        return True
+    if kind == "node":
+        cluster.remove_node(cluster.worker_nodes.copy().pop(), allow_graceful=False)
+        add_node(cluster)
+        return True
+    pids = [note.pid for note in status_of(folder).running]
+    if pids:
+        os.kill(random.choice(pids), signal.SIGKILL)
+    return bool(pids)
+
+
+def test_a_comparison_gives_the_same_accuracies(tmp_path: Path) -> None:
+    options = compare.Options(mechanisms=("softmax", "linformer"), seeds=(0, 1))
+    assert options.recipe is not None
+    options = dataclasses.replace(options, recipe=dataclasses.replace(options.recipe, epochs=1))
+    with cluster_of({}, {}) as cluster:
+        engines = {"here": None, "two": Where(processes=2), "ray": on(cluster)}
+        for name, where in engines.items():
+            COMPARE.run(options, tmp_path / name, where=where, cells="train/*")
+    values = {name: _accuracies(tmp_path / name) for name in engines}
+    assert len(values["here"]) == 4
+    assert values["here"] == values["two"] == values["ray"]
+
+
+def _accuracies(folder: Path) -> dict[str, Any]:
+    records = Run(folder, read_config(folder)).records()
+    return {r.cell: (r.value, r.labels) for r in records if r.name == "accuracy"}
