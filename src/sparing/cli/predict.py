@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sparing.cli._endings import FAILED, note, say
+from sparing.cli._endings import FAILED, say
 from sparing.cli._shared import Json, Overwrite, emit, progress_bar, verb, words
 
 EXAMPLE = "sparing predict my-model --texts 'texts/*.parquet' --output-dir answers --processes 4"
@@ -69,7 +69,6 @@ def run(
     if as_json:
         emit(result.to_dict())
     else:
-        note(result.note)
         print(result)
     if result.rows and result.errors == result.rows:
         say("no row has an answer" + (f": {result.first_error}" if result.first_error else ""))

@@ -19,6 +19,7 @@ from sparing.predict.options import FORMATS
 DESCRIPTION, VERSION = "predict.json", 1
 LOCKS, USER = ".shares", "prediction"
 PATIENCE_S, LOOK_EVERY_S = 5.0, 0.05
+SHOWN = 120  # characters of a value that differs
 PARTS = tuple(f"part-*.{name}" for name in FORMATS)
 CHOOSE = "choose another folder, or begin this one anew with --overwrite"
 
@@ -108,7 +109,8 @@ class Description:
         folder = self.path.parent
         for name, was, now in _differences(before, self.content):
             raise UsageError(
-                f"{folder} holds another run: {name} was {quoted(was)}, is {quoted(now)}; {CHOOSE}"
+                f"{folder} holds another run: {name} was {quoted(was, SHOWN)}, is "
+                f"{quoted(now, SHOWN)}; {CHOOSE}"
             )
 
     def learn(self, file: str, rows: int) -> None:

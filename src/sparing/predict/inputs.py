@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sparing.core.errors import DataError, UsageError, listed, nearest
+from sparing.core.errors import DataError, UsageError, nearest
 from sparing.core.paths import expanded
 from sparing.core.reading import open_plain
 from sparing.predict.options import Options
+from sparing.tasks.shared.files import is_packed
 from sparing.tasks.texts.naming import named_columns
 from sparing.tasks.texts.streams import (
     TABLES,
@@ -21,7 +22,6 @@ from sparing.tasks.texts.streams import (
     Cursor,
     RowFile,
     StreamedRow,
-    columns_note,
     open_rows,
 )
 
@@ -45,7 +45,6 @@ class Inputs:
     files: tuple[RowFile, ...]
     chosen: Chosen
     types: tuple[Any, ...] = ()
-    note: str = ""
 
     def facts(self) -> list[dict[str, Any]]:
         """Name, size and digest of each file."""
@@ -53,6 +52,15 @@ class Inputs:
             {"file": str(file.path), "size": file.size, "digest": _digest_of_ends(file.path)}
             for file in self.files
         ]
+
+    def most_rows(self) -> int:
+        """No more rows than these: where they are not known, a row has a byte or more."""
+        times = 1000  # what gzip saves at most
+        packed = (file.size * (times if is_packed(file.path) else 1) for file in self.files)
+        known = (file.count for file in self.files)
+        return sum(
+            most if count is None else count for count, most in zip(known, packed, strict=True)
+        )
 
     def counts(self) -> dict[str, int]:
         """The rows of the files that say how many they have."""
@@ -70,11 +78,13 @@ def open_inputs(texts: str | Path | Sequence[str | Path], options: Options) -> I
     files = tuple(open_rows(path, named, **how) for path in files_of(texts))
     filled = next((file for file in files if file.count != 0), None)
     if filled is None:
-        raise DataError(f"{files[0].path} holds no texts" + (", nor the others" * (len(files) > 1)))
+        raise DataError(
+            f"{files[0].path} holds no texts{', nor do the others' if files[1:] else ''}"
+        )
     chosen = filled.choose(named, options.keep)
     for file in files:
         file.require(chosen)
-    return Inputs(files, chosen, _types(files, chosen), columns_note(filled.path, chosen))
+    return Inputs(files, chosen, _types(files, chosen))
 
 
 def files_of(texts: str | Path | Sequence[str | Path]) -> list[Path]:
@@ -105,10 +115,10 @@ def _matching(given: str) -> list[Path]:
     if not glob.has_magic(given):
         beside = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
         raise DataError(f"there is no file {given}{nearest(path.name, beside)}")
-    found_paths = sorted(map(Path, glob.glob(str(path), recursive=True)))
-    files = [one for one in found_paths if not one.is_dir()]
+    matching = sorted(map(Path, glob.glob(str(path), recursive=True)))
+    files = [one for one in matching if not one.is_dir()]
     if not files:
-        folders = f", only the folder {found_paths[0]}" if found_paths else ""
+        folders = f", only the folder {matching[0]}" if matching else ""
         raise DataError(f"no file matches {given}{folders}")
     return files
 
@@ -118,7 +128,7 @@ def _is_texts(path: Path) -> bool:
 
 
 def _types(files: Sequence[RowFile], chosen: Chosen) -> tuple[Any, ...]:
-    """The arrow types of the copied columns; None for text. They are the same in all files."""
+    """The arrow types of the copied columns. They are the same in all files."""
     types: list[Any] | None = None
     for file in files:
         if file.count == 0:
@@ -128,8 +138,8 @@ def _types(files: Sequence[RowFile], chosen: Chosen) -> tuple[Any, ...]:
         for name, one, other in zip(chosen.more, types, here, strict=True):
             if one != other:
                 raise UsageError(
-                    f"{file.path}: the column {name} is {other or 'text'}, in files before it "
-                    f"{one or 'text'}: it cannot be copied from both"
+                    f"{file.path}: the column {name} is {other}, in files before it {one}: "
+                    "it cannot be copied from both"
                 )
     return tuple(types or ())
 
@@ -201,8 +211,3 @@ class Reader:
         if ended:
             self.on_end(str(self.inputs.files[self._number].path), self._row)
             self._number, self._row, self._cursor = self._number + 1, 0, None
-
-
-def shown_files(inputs: Inputs) -> str:
-    """The files, for a message."""
-    return listed((file.path for file in inputs.files), 3)

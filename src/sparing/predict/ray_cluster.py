@@ -1,8 +1,4 @@
-"""Workers on the nodes of a Ray cluster: actors that do what worker processes do.
-
-Ray Data has no source that a driver reads as a stream, no order by default, and does not skip work
-that is done: see ``docs/how-to/predict.md``.
-"""
+"""Workers on the nodes of a Ray cluster: actors that do what worker processes do."""
 
 from __future__ import annotations
 
@@ -13,41 +9,61 @@ from concurrent.futures import Future
 from typing import Any, ParamSpec, TypeVar
 
 from sparing.core.errors import UsageError
+from sparing.engines.workers import TRIES, WorkerLost
 
-TRIES = 3  # of a call, where its process is killed
 INSTALL = "pip install '.[ray]' in a clone of sparing"
+LOCAL, LOOPBACK = "local", "127.0.0.1"
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
 class RayWorkers:
-    """Actors of one processor each, for a ``with`` block: one for each of the cluster's unless
-    ``count`` says how many.
+    """Actors of one processor each, for a ``with`` block: one for each processor of the cluster.
 
-    ``address`` is a cluster's, "auto" for the one of this machine, or "local" for a new one that
-    ends with the block. Raises ``UsageError`` where there is none.
+    ``count`` says how many there are otherwise; there are never more than ``most``. ``address`` is
+    that of a cluster, "auto" for the one of this machine, or "local" for a new one that ends with
+    the block. Raises ``UsageError`` where there is no cluster.
     """
 
-    def __init__(self, address: str, count: int | None = None) -> None:
+    def __init__(self, address: str, count: int | None, most: int) -> None:
         self.ray = connected(address)
-        self.count = count or max(1, int(self.ray.cluster_resources().get("CPU", 1)))
-        kind = self.ray.remote(num_cpus=1, max_restarts=TRIES, max_task_retries=TRIES)(_Actor)
+        processors = max(1, int(self.ray.cluster_resources().get("CPU", 1)))
+        self.count = min(count or processors, processors, most)
+        # a call whose process is killed is repeated in a new one
+        tries = {"max_restarts": TRIES - 1, "max_task_retries": TRIES - 1}
+        kind = self.ray.remote(num_cpus=1, **tries)(_Actor)
         self._actors = [kind.remote() for _ in range(self.count)]
         self._calls: Counter[int] = Counter(dict.fromkeys(range(self.count), 0))
 
     def submit(
         self, work: Callable[Given, Result], *given: Given.args, **named: Given.kwargs
     ) -> Future[Result]:
-        """The result of ``work`` in the actor with the fewest calls."""
+        """The result of ``work`` in the actor with the fewest calls; its errors are raised here.
+
+        ``WorkerLost`` is raised where its process was killed in every try.
+        """
         number = min(self._calls, key=lambda one: (self._calls[one], one))
         self._calls[number] += 1
-        future: Future[Result] = self._actors[number].perform.remote(work, given, named).future()
-        future.add_done_callback(lambda done: self._ended(number))
-        return future
+        result: Future[Result] = Future()
 
-    def _ended(self, number: int) -> None:
-        self._calls[number] -= 1
+        def ended(done: Future[Result]) -> None:
+            self._calls[number] -= 1
+            error = done.exception()
+            if error is None:
+                result.set_result(done.result())
+            else:
+                result.set_exception(self._explained(error))
+
+        self._actors[number].perform.remote(work, given, named).future().add_done_callback(ended)
+        return result
+
+    def _explained(self, error: BaseException) -> BaseException:
+        """The error of the work itself: Ray's has the trace of the other process in its text."""
+        if isinstance(error, self.ray.exceptions.RayActorError):
+            return WorkerLost(f"its process was killed {TRIES} times: is memory short?")
+        cause = getattr(error, "cause", None)
+        return cause if isinstance(cause, BaseException) else error
 
     def __enter__(self) -> RayWorkers:
         return self
@@ -74,10 +90,10 @@ def connected(address: str) -> Any:
         import ray
     except ImportError as error:
         raise UsageError(f"ray is not installed ({error}): {INSTALL}") from error
+    where: dict[str, Any] = {"address": address}
+    if address == LOCAL:
+        where["_node_ip_address"] = LOOPBACK
     try:
-        where: dict[str, Any] = {"address": address}
-        if address == "local":
-            where["_node_ip_address"] = "127.0.0.1"
         ray.init(include_dashboard=False, logging_level=logging.ERROR, **where)
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).strip().partition("\n")[0]

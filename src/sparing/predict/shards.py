@@ -44,9 +44,7 @@ def layout_of(
     """File and row, copied columns, the answer, the error."""
     import pyarrow as pa
 
-    # copied columns of text files have no type of their own
-    kinds = [pa.string() if kind is None else kind for kind in copied_types]
-    types = {FILE: pa.string(), ROW: pa.int64(), **dict(zip(copied, kinds, strict=True))}
+    types = {FILE: pa.string(), ROW: pa.int64(), **dict(zip(copied, copied_types, strict=True))}
     return Layout(types | dict(answers) | {ERROR: pa.string()}, format)
 
 

@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from sparing.core.errors import DataError, UsageError
 from sparing.core.paths import expanded
 from sparing.core.progress import Progress
 from sparing.core.writing import write_atomically
-from sparing.engines.workers import Workers
 from sparing.predict.answering import Facts, Plan, Shard, answer, describe
 from sparing.predict.folder import Description, held, refuse_strangers
 from sparing.predict.inputs import Inputs, Reader, open_inputs
-from sparing.predict.options import Options, names_of, usable_processors
+from sparing.predict.options import Options, names_of
+from sparing.predict.pools import Pool, open_pool
 from sparing.predict.shards import finished_rows, shard_name
 
 AHEAD = 2  # shards for each worker that are read and not yet written
-
-
-class Pool(Protocol):
-    """Workers of any engine."""
-
-    count: int
-
-    def submit(self, work: Callable[..., Any], *given: Any) -> Future[Any]:
-        """The result of a call in a worker."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +42,6 @@ class Result:
     seconds: float
     first_error: str
     answer: str
-    note: str
 
     @property
     def rows_per_s(self) -> float:
@@ -129,8 +119,8 @@ def run(
     inputs = open_inputs(texts, options)
     plan = _plan(model, inputs, options)
     on_progress(0.0, "opening the model")
-    with _workers(options) as pool:
-        facts = pool.submit(describe, plan).result()
+    with open_pool(options, inputs.most_rows() // options.rows_a_shard + 1) as pool:
+        facts = _described(pool, plan)
         description = Description(folder, _content(str(model), inputs, options, facts))
         description.known = inputs.counts()
 
@@ -155,12 +145,13 @@ def _plan(model: str | Path, inputs: Inputs, options: Options) -> Plan:
     )
 
 
-def _workers(options: Options) -> Any:
-    if options.engine == "ray":
-        from sparing.predict.ray_cluster import RayWorkers
-
-        return RayWorkers(options.address, options.processes)
-    return Workers(options.processes or usable_processors())
+def _described(pool: Pool, plan: Plan) -> Facts:
+    """Open the model in every worker at once; raises ``UsageError`` where two models differ."""
+    opened = [pool.submit(describe, plan) for _ in range(pool.count)]
+    facts = [one.result() for one in opened]
+    if len(set(facts)) > 1:
+        raise UsageError(f"the workers have different files of the model {plan.model}")
+    return facts[0]
 
 
 def _content(model: str, inputs: Inputs, options: Options, facts: Facts) -> dict[str, Any]:
@@ -214,7 +205,7 @@ class _Run:
         first = self.first_errors[min(self.first_errors)] if self.first_errors else ""
         counts = (self.rows, self.errors, self.shards, self.answered, self.cut)
         seconds = time.monotonic() - self.begun
-        return Result(str(self.folder), *counts, seconds, first, facts.answer, self.inputs.note)
+        return Result(str(self.folder), *counts, seconds, first, facts.answer)
 
     def _open_shards(self) -> Iterator[tuple[int, Any]]:
         """The shards of this share that are not finished, with their rows."""

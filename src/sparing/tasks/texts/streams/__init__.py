@@ -12,12 +12,12 @@ from sparing.core.errors import DataError
 from sparing.tasks._endings import LINES, TABLES, ends_with
 from sparing.tasks._frame import known_encoding
 from sparing.tasks.texts.naming import Named
-from sparing.tasks.texts.streams.base import Chosen, Cursor, RowFile, StreamedRow, columns_note
+from sparing.tasks.texts.streams.base import Chosen, Cursor, RowFile, StreamedRow
 from sparing.tasks.texts.streams.parquet import ParquetFile
 from sparing.tasks.texts.streams.table import TableFile
 from sparing.tasks.texts.streams.text import JsonFile, LineFile
 
-__all__ = ["TABLES", "Chosen", "Cursor", "RowFile", "StreamedRow", "columns_note", "open_rows"]
+__all__ = ["TABLES", "Chosen", "Cursor", "RowFile", "StreamedRow", "open_rows"]
 
 
 def open_rows(path: Path, columns: Named, *, encoding: str, header: bool | None) -> RowFile:

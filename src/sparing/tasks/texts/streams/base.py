@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from sparing.tasks._columns import fault_of, require_columns, shown, text_names
 from sparing.tasks._frame import Frame
 from sparing.tasks.texts.naming import Named, label_of, unreadable
 
+LOGGER = logging.getLogger(__name__)
 SAMPLE = 1000  # rows that decide which columns are the texts
 LONGEST = 2**24  # characters of one line, or of one record of a table
 MARK = "\udc80"  # in the place of bytes that are no text
@@ -66,8 +68,10 @@ class RowFile(ABC):
         """A position before the first row."""
 
     def types(self, names: Sequence[str]) -> list[Any]:
-        """The arrow types of columns; None for those of text files."""
-        return [None] * len(names)
+        """The arrow types of columns; those of text files are texts."""
+        import pyarrow  # type: ignore[import-untyped]
+
+        return [pyarrow.string()] * len(names)
 
     def choose(self, columns: Named, more: Sequence[str]) -> Chosen:
         """The columns of the texts: the named ones, else by the rule of ``read_texts``.
@@ -77,6 +81,8 @@ class RowFile(ABC):
         frame = self.frame()
         how = option("columns", "NAME,NAME")
         texts = columns.texts or text_names(frame, (label_of(frame, columns),), how)
+        copied = f"; copied: {shown(more)}" if more else ""
+        LOGGER.info("%s: texts: %s%s", self.path, shown(texts), copied)
         return Chosen(tuple(texts), tuple(more))
 
     def require(self, chosen: Chosen) -> None:
@@ -93,9 +99,3 @@ def checked_row(texts: Sequence[Any], more: Sequence[Any], names: Sequence[str])
     if not fault and (reason := unreadable(texts)):
         fault = f"the text {reason}"
     return StreamedRow(() if fault else tuple(texts), tuple(more), fault)
-
-
-def columns_note(source: Path, chosen: Chosen) -> str:
-    """The used columns, in words."""
-    more = f"; copied: {shown(chosen.more)}" if chosen.more else ""
-    return f"{source}: texts: {shown(chosen.texts)}{more}"

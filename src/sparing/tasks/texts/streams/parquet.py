@@ -52,7 +52,10 @@ class ParquetFile(RowFile):
 
     def types(self, names: Sequence[str]) -> list[Any]:
         """The arrow types of columns."""
-        return [self.schema.field(name).type for name in names]
+        kinds = [self.schema.field(name).type for name in names]
+        texts = super().types(names)
+        pairs = zip(kinds, texts, strict=True)
+        return [text if str(kind) in STRINGS else kind for kind, text in pairs]
 
     def cursor(self, chosen: Chosen) -> Cursor:
         """A position before the first row."""
