@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sparing.answers import Settings
 from sparing.core.errors import UsageError, require_choice
 
 FORMATS, ENGINES = ("parquet", "jsonl"), ("local", "ray")
@@ -57,6 +58,7 @@ class Options:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"{name} must be at least 1; got {value}")
+        Settings(self.threshold)
         if len(set(self.keep)) < len(self.keep):
             raise UsageError(f"keep names a column twice: {', '.join(self.keep)}")
         match = SHARD.fullmatch(self.shard)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, TextIO, cast
+from typing import Any, ClassVar, cast
 
 from sparing.core.errors import DataError, UsageError, quoted
 from sparing.core.reading import parse_json
@@ -82,7 +82,7 @@ class TextFile(RowFile):
 class ReportingFile:
     """A text file that reports its position now and then."""
 
-    def __init__(self, file: TextIO, report: Callable[[], None]) -> None:
+    def __init__(self, file: io.TextIOBase, report: Callable[[], None]) -> None:
         self.file, self.report = file, report
         self.lines_read = 0
 
