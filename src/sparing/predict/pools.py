@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from sparing.engines.workers import Workers
 from sparing.predict.options import Options, usable_processors
@@ -13,6 +13,7 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
+@runtime_checkable
 class Pool(Protocol):
     """Workers of any kind, for a ``with`` block; ``count`` calls run at a time."""
 

@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from sparing.core.errors import DataError, UsageError
+from sparing.core.errors import DataError, UsageError, nearest
 from sparing.core.paths import expanded
 from sparing.core.progress import Progress
 from sparing.core.writing import write_atomically
@@ -26,7 +26,7 @@ AHEAD = 2  # shards for each worker that are read and not yet written
 
 
 @dataclass(frozen=True)
-class Result:
+class Predictions:
     """What a run has written.
 
     ``rows`` and ``errors`` count all rows of this share, also of earlier calls; ``answered`` are
@@ -76,7 +76,7 @@ def predict(
     overwrite: bool = False,
     on_progress: Progress = lambda fraction, text: None,
     **settings: Any,
-) -> Result:
+) -> Predictions:
     """Answer every row of files of any size: one row out for each row in, in the same order.
 
     ``model`` is a folder, an .onnx or .xml file, or a hub name. ``texts`` are files by path, glob
@@ -92,6 +92,10 @@ def predict(
 
         print(sparing.predict("my-model", "texts/*.parquet", output_dir="answers"))
     """
+    known = [one.name for one in fields(Options)]
+    for name in settings:
+        if name not in known:
+            raise UsageError(f"predict has no setting {name!r}{nearest(name, known)}")
     options = Options(columns=names_of(columns), keep=names_of(keep), **settings)
     return run(model, texts, expanded(output_dir), options, overwrite, on_progress)
 
@@ -103,7 +107,7 @@ def run(
     options: Options,
     overwrite: bool = False,
     on_progress: Progress = lambda fraction, text: None,
-) -> Result:
+) -> Predictions:
     """As ``predict``, with all options in one."""
     if not isinstance(model, str | Path):
         raise UsageError(
@@ -114,6 +118,7 @@ def run(
         raise UsageError(
             "overwrite begins the whole folder anew, also for other shares: remove it instead"
         )
+    expanded(model)  # refuses a path that no file can have
     refuse_strangers(folder)
     on_progress(0.0, "opening the texts")
     inputs = open_inputs(texts, options)
@@ -186,7 +191,7 @@ class _Run:
         self.first_errors: dict[int, str] = {}
         self.reached = 0.0
 
-    def do(self, facts: Facts) -> Result:
+    def do(self, facts: Facts) -> Predictions:
         """Answer what is not finished, and count all."""
         self.begun = time.monotonic()
         try:
@@ -205,7 +210,7 @@ class _Run:
         first = self.first_errors[min(self.first_errors)] if self.first_errors else ""
         counts = (self.rows, self.errors, self.shards, self.answered, self.cut)
         seconds = time.monotonic() - self.begun
-        return Result(str(self.folder), *counts, seconds, first, facts.answer)
+        return Predictions(str(self.folder), *counts, seconds, first, facts.answer)
 
     def _open_shards(self) -> Iterator[tuple[int, Any]]:
         """The shards of this share that are not finished, with their rows."""
