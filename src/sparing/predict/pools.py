@@ -53,7 +53,7 @@ class InProcess:
 
 
 def open_pool(options: Options, most: int) -> Pool:
-    """The workers that the options ask for; of processes not more than ``most``.
+    """The workers that the options name; of processes not more than ``most``.
 
     Raises ``UsageError`` where there is no such cluster.
     """

@@ -30,7 +30,7 @@ class RayWorkers:
         self.ray = connected(address)
         processors = max(1, int(self.ray.cluster_resources().get("CPU", 1)))
         self.count = min(count or processors, processors, most)
-        # a call whose process is killed is repeated in a new one
+        # a killed process is replaced, and its call is repeated
         tries = {"max_restarts": TRIES - 1, "max_task_retries": TRIES - 1}
         kind = self.ray.remote(num_cpus=1, **tries)(_Actor)
         self._actors = [kind.remote() for _ in range(self.count)]

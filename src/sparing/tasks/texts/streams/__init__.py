@@ -1,7 +1,7 @@
 """Rows of files of any size, one after another: a file is never in memory as a whole.
 
-Every line of a text file, every record of a table and every row of parquet is one row, also where
-it is empty or broken: such a row has a fault in words.
+Every line of a text file, record of a table and row of parquet is one row. An empty or broken one
+has a fault in words.
 """
 
 from __future__ import annotations

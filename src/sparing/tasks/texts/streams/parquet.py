@@ -91,6 +91,7 @@ class _ParquetCursor(Cursor):
         self.share = self._row / max(1, self._file.count or 0)
 
     def take(self, count: int) -> list[StreamedRow]:
+        """The next rows."""
         texts, more = self._chosen.texts, self._chosen.more
         names = tuple(dict.fromkeys((*texts, *more)))
         if self._rows is None:
@@ -104,6 +105,7 @@ class _ParquetCursor(Cursor):
         return rows
 
     def skip(self, count: int) -> int:
+        """Pass over rows."""
         passed = min(count, (self._file.count or 0) - self._row)
         self._rows = None
         self._moved(passed)

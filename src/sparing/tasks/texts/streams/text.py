@@ -91,7 +91,7 @@ class ReportingFile:
         return self.file.read(count)
 
     def lines(self) -> Iterator[str | None]:
-        """Lines with their ends; None for one that is far too long, whose rest is passed over."""
+        """Lines with their ends; None for one that is far too long; its rest is passed over."""
         while line := self.file.readline(LONGEST):
             self.lines_read += 1
             if self.lines_read % AT_ONCE == 1:
@@ -114,9 +114,11 @@ class _TextCursor(Cursor):
         self.share = share
 
     def take(self, count: int) -> list[StreamedRow]:
+        """The next rows."""
         return [self._read(record) for record in islice(self._records, count)]
 
     def skip(self, count: int) -> int:
+        """Pass over rows."""
         return sum(1 for _ in islice(self._records, count))
 
 
