@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import signal
@@ -18,7 +19,7 @@ from tests.predict import jobs
 from tests.predict.files import contents, output, texts, write_parquet
 
 PROGRAM = "import sys; sys.argv[0] = 'sparing'; from sparing.cli import main; main()"
-KILLS, ROWS, SIZE = 20, 3000, 50
+KILLS, ROWS, SIZE = 20, 6000, 50
 
 
 def test_the_shard_of_a_killed_worker_is_answered_again(models, tmp_path, monkeypatch):
@@ -34,24 +35,30 @@ def test_the_shard_of_a_killed_worker_is_answered_again(models, tmp_path, monkey
     assert contents(tmp_path / "two") == contents(tmp_path / "one")
 
 
-def start(model, file, folder, processes):
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    given = ["predict", model, "--texts", file, "--output-dir", folder, "--json"]
-    given += ["--rows-a-shard", SIZE, "--processes", processes]
+def command(model, file, folder, processes):
+    given = ("predict", model, "--texts", file, "--output-dir", folder, "--json")
+    return [*map(str, given), "--rows-a-shard", str(SIZE), "--processes", str(processes)]
+
+
+def import_path():
+    return os.pathsep.join(entry for entry in sys.path if entry)
+
+
+def start(*given):
     return subprocess.Popen(
-        [sys.executable, "-P", "-c", PROGRAM, *map(str, given)],
+        [sys.executable, "-P", "-c", PROGRAM, *command(*given)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": import_path()},
         start_new_session=True,
     )
 
 
-def wait_for(process, folder, files, seconds=120.0):
+def wait_for(is_alive, folder, files, seconds=300.0):
     """Until there are so many files, or the process has ended."""
     end = time.monotonic() + seconds
-    while process.poll() is None and len([*folder.glob("part-*")]) < files:
+    while is_alive() and len([*folder.glob("part-*")]) < files:
         assert time.monotonic() < end
         time.sleep(0.01)
 
@@ -63,7 +70,7 @@ def wait_for(process, folder, files, seconds=120.0):
 def test_an_ended_run_says_that_it_resumes(models, tmp_path, number, code):
     file = write_parquet(tmp_path / "texts.parquet", text=texts(ROWS))
     with start(models["class"], file, tmp_path / "out", 2) as process:
-        wait_for(process, tmp_path / "out", 2)
+        wait_for(lambda: process.poll() is None, tmp_path / "out", 2)
         process.send_signal(number)
         _, said = process.communicate(timeout=60)
     assert process.returncode == code, said
@@ -73,26 +80,43 @@ def test_an_ended_run_says_that_it_resumes(models, tmp_path, number, code):
     assert len(listed) % SIZE == 0
 
 
+@pytest.fixture
+def forks(monkeypatch):
+    """Processes that are forked by one that has imported the libraries."""
+    monkeypatch.setenv("PYTHONPATH", import_path())
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([*jobs.LOADED])
+    return context
+
+
 @pytest.mark.slow
-def test_killed_at_random_moments_it_loses_and_repeats_nothing(models, tmp_path):
+def test_killed_at_random_moments_it_loses_and_repeats_nothing(models, tmp_path, forks):
     file = write_parquet(tmp_path / "texts.parquet", text=texts(ROWS), id=range(ROWS))
     settings = {"rows_a_shard": SIZE, "processes": 1}
     sparing.predict(models["class"], file, output_dir=tmp_path / "one", **settings)
     chance, folder, killed = random.Random(7), tmp_path / "out", 0
+
+    def begun(processes):
+        given = command(models["class"], file, folder, processes)
+        process = forks.Process(target=jobs.command, args=(given,))
+        process.start()
+        return process
+
     for kill in range(KILLS):
         before = contents(folder)
-        with start(models["class"], file, folder, 1 + kill % 2) as process:
-            # some are killed while they start, most of them at work
-            wait_for(process, folder, len(before) + kill % 4)
-            time.sleep(chance.uniform(0, 0.3))
-            killed += process.poll() is None
-            process.kill()
-        after = contents(folder)
-        assert after.items() >= before.items()
+        process = begun(2 if kill % 5 == 4 else 1)
+        # some are killed while they start, most of them at work
+        wait_for(process.is_alive, folder, len(before) + kill % 4)
+        time.sleep(chance.uniform(0, 0.1))
+        process.kill()
+        process.join()
+        killed += process.exitcode == -signal.SIGKILL
+        assert contents(folder).items() >= before.items()
     assert killed == KILLS
     assert 0 < len(contents(folder)) < ROWS // SIZE
-    with start(models["class"], file, folder, 2) as process:
-        assert process.wait(300) == 0
+    process = begun(2)
+    process.join()
+    assert process.exitcode == 0
     assert contents(folder) == contents(tmp_path / "one")
     assert [row["row"] for row in output(folder)] == list(range(ROWS))
     assert not [path for path in folder.iterdir() if path.name.endswith(".part")]
