@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import warnings
 
@@ -20,6 +21,13 @@ def test_without_ray_the_command_that_installs_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match=r"ray is not installed .*: pip install '.\[ray\]'"):
         ray_cluster.connected("auto")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:99999"])
+def test_an_address_where_nothing_answers_is_refused_at_once(address):
+    pytest.importorskip("ray")
+    with pytest.raises(UsageError, match=f"no Ray cluster at '{address}'"):
+        ray_cluster.connected(address)
 
 
 @pytest.fixture
@@ -67,7 +75,7 @@ def test_a_cluster_gives_the_same_bytes(ray, models, tmp_path, monkeypatch):
 def test_errors_of_a_cluster_are_one_line(ray, models, tmp_path):
     file = write_parquet(tmp_path / "texts.parquet", text=texts(20))
     how = {"engine": "ray", "output_dir": tmp_path / "out"}
-    with pytest.raises(UsageError, match=r"no Ray cluster at '127\.0\.0\.1:1'"):
-        sparing.predict(models["class"], file, address="127.0.0.1:1", **how)
+    before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(UsageError, match=r"^threshold is for models that give several labels"):
         sparing.predict(models["number"], file, address="local", threshold=0.4, **how)
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import signal
+import socket
+import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -13,6 +16,7 @@ from sparing.engines.workers import TRIES, WorkerLost
 
 INSTALL = "pip install '.[ray]' in a clone of sparing"
 LOCAL, LOOPBACK = "local", "127.0.0.1"
+PATIENCE_S = 10.0  # for the address to answer
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -90,12 +94,27 @@ def connected(address: str) -> Any:
         import ray
     except ImportError as error:
         raise UsageError(f"ray is not installed ({error}): {INSTALL}") from error
+    _require_open(address)
     where: dict[str, Any] = {"address": address}
     if address == LOCAL:
         where["_node_ip_address"] = LOOPBACK
+    before = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(include_dashboard=False, logging_level=logging.ERROR, **where)
     except Exception as error:  # Ray raises that itself where a node does not start in time
         reason = str(error).strip().partition("\n")[0]
         raise UsageError(f"no Ray cluster at {address!r}: {reason}") from error
+    if threading.current_thread() is threading.main_thread() and before is not None:
+        signal.signal(signal.SIGTERM, before)  # Ray's own ends the process with another code
     return ray
+
+
+def _require_open(address: str) -> None:
+    """Raise ``UsageError`` where nothing answers at HOST:PORT: Ray would try for minutes."""
+    host, colon, port = address.rpartition(":")
+    if not colon or "/" in address or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), PATIENCE_S).close()
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"no Ray cluster at {address!r}: {error}") from error
