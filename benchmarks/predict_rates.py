@@ -3,13 +3,14 @@
     sparing export MODEL --to onnx --output-dir EXPORTED
     python benchmarks/predict_rates.py EXPORTED --dense MODEL --output FILE
 
-MODEL is an embedding model, such as all-MiniLM-L6-v2. In every round short texts are answered by
-``predict`` with one process and with two, by a plain loop that has the same session in one process,
-and by sentence-transformers' pool of two processes with the dense model. The start of processes is
-left out everywhere. The texts are SST-2's sentences below SPARING_DATA, repeated, or generated ones
-where it is not set. Then a tiny model answers ``--many`` rows with two processes, while the memory
-of all processes is sampled: the peak of the last quarter of the time is compared with that of the
-first.
+MODEL is an embedding model, such as all-MiniLM-L6-v2. Every round has four ways to answer short
+texts. ``predict`` has one process, and two. A plain loop has the same session in one process.
+sentence-transformers' pool has two processes with the dense model. The start of processes is left
+out everywhere. The texts are SST-2's sentences below SPARING_DATA, repeated, or generated ones
+where it is not set.
+
+Then a tiny model answers ``--many`` rows with two processes, while the memory of all processes is
+sampled. The peak of the last quarter of the time is compared with that of the first.
 """
 
 from __future__ import annotations
