@@ -1,4 +1,8 @@
-"""Workers on the nodes of a Ray cluster: actors that do what worker processes do."""
+"""Workers on the nodes of a Ray cluster: actors that do what worker processes do.
+
+Plain actors and not Ray Data: its sources are read by its own tasks, or held as a whole. So rows of
+unknown number could not be a stream in order that skips what is finished.
+"""
 
 from __future__ import annotations
 
