@@ -54,7 +54,7 @@ WHOLE = "tutorials/faster-encoder.md"
 WALKS = ("embeddings", "guard", "reranker", "entities", "images")
 WITH_COMMANDS = (WHOLE, *(f"tutorials/faster-{walk}.md" for walk in WALKS))
 # Their Python needs the classifier of the tutorial, each page that of the pages before it too.
-CONTINUED = ("how-to/slim.md", "how-to/agree.md")
+CONTINUED = ("how-to/slim.md", "how-to/agree.md", "how-to/predict.md")
 BLOCK = re.compile(r"^```(?:python|sh)\n.*?^```", re.M | re.S)
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sparing.core.workload import Cost as Cost
     from sparing.core.workload import Workload as Workload
     from sparing.layers.attention import Attention as Attention
+    from sparing.predict.study import predict as predict
     from sparing.transfer.adapting.adapt import adapt as adapt
     from sparing.transfer.checkpoint import load as load
     from sparing.transfer.confidence import fit_confidence as fit_confidence
@@ -71,6 +72,7 @@ _HOMES = {
     "lengthen": "sparing.transfer.positions",
     "load": "sparing.transfer.checkpoint",
     "mechanism": "sparing.core.catalogue",
+    "predict": "sparing.predict.study",
     "prune": "sparing.api",
     "record": "sparing.core.recording",
     "select_patches": "sparing.transfer.patching",

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 PANELS = {
     "Make a model faster": ("advise", "slim", "export", "agree", "prune", "swap"),
     "Choose an attention": ("list", "show", "compare", "measure", "check", "patches"),
+    "Use it on many texts": ("predict",),
     "Train and evaluate": ("train", "evaluate", "search"),
     "Papers and runs": ("study", "status", "merge", "report", "pack"),
     "Calculator": ("calculate",),

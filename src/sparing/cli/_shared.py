@@ -56,8 +56,13 @@ QUOTED = 300  # characters of an internal error
 DETAIL_SECONDS = 10.0  # between two log lines on the progress of one cell
 RESUMES = "resumes"  # the argument of KeyboardInterrupt in verbs that can resume only sometimes
 # How a verb takes a task's options, if not by --set task_options.NAME=VALUE.
-TASK_OPTIONS = {"agree": "--{}", "evaluate": "--set {}", "prune": "--set {}"}
-RESUMABLE = ("compare", "search", "slim", "study", "train")
+TASK_OPTIONS = {
+    "agree": "--{}",
+    "evaluate": "--set {}",
+    "predict": "--{}",
+    "prune": "--set {}",
+}
+RESUMABLE = ("compare", "predict", "search", "slim", "study", "train")
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -67,19 +67,42 @@ def read_frame(path: Path, *, encoding: str, is_header: Check, fits: Check) -> F
 
 def decoded_text(path: Path, encoding: str) -> str:
     """The text of a file, without the line ends at its end; raises as ``read_frame``."""
+    hint = f"; name its encoding, such as {option('encoding', 'latin-1')}"
+    return text_of(path, known_encoding(encoding), hint).rstrip("\r\n")
+
+
+def known_encoding(encoding: str) -> str:
+    """An encoding by its name in Python; that of UTF-8 takes a mark at the start of a file.
+
+    Raises ``UsageError`` for an encoding that Python does not know.
+    """
     try:
         "".encode(encoding)
         b"".decode(encoding)
     except (LookupError, ValueError, TypeError) as error:
         raise UsageError(f"text: unknown encoding {quoted(encoding)}") from error
     plain = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
-    hint = f"; name its encoding, such as {option('encoding', 'latin-1')}"
-    return text_of(path, UTF_8 if plain else encoding, hint).rstrip("\r\n")
+    return UTF_8 if plain else encoding
 
 
-def _table(path: Path, text: str, is_header: Check, fits: Check) -> Frame:
-    if not text.strip():
-        raise DataError(f"{path} holds no rows")
+@dataclass(frozen=True)
+class TableForm:
+    """How the lines of a table are read: the separator, quotes, the first line and its role."""
+
+    separator: str
+    quotes: bool
+    first: tuple[str, ...]
+    header: bool
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns: those in the header, else 1, 2 and so on."""
+        return self.first if self.header else tuple(map(str, range(1, len(self.first) + 1)))
+
+
+def table_form(path: Path, text: str, is_header: Check, fits: Check) -> TableForm:
+    """The form of a table, by its name and the start of its text; see ``read_frame``."""
     comma = path.name.lower().removesuffix(".gz").endswith(".csv")
     separator, quotes = ("," if comma else "\t"), comma
     first = _first_line(path, text, separator, quotes)
@@ -90,10 +113,15 @@ def _table(path: Path, text: str, is_header: Check, fits: Check) -> Frame:
         if fits(there):
             separator, quotes, first = other, True, there
             assumed = (f"separator: {other!r}",)
-    header = is_header(first)
-    rows = list(columns_in(path, text, separator, quotes=quotes))
-    names = tuple(first if header else map(str, range(1, len(first) + 1)))
-    return _of_rows(str(path), names, rows[1:] if header else rows, assumed)
+    return TableForm(separator, quotes, tuple(first), is_header(first), assumed)
+
+
+def _table(path: Path, text: str, is_header: Check, fits: Check) -> Frame:
+    if not text.strip():
+        raise DataError(f"{path} holds no rows")
+    form = table_form(path, text, is_header, fits)
+    rows = list(columns_in(path, text, form.separator, quotes=form.quotes))
+    return _of_rows(str(path), form.names, rows[1:] if form.header else rows, form.assumed)
 
 
 def _first_line(path: Path, text: str, separator: str, quotes: bool) -> list[str]:

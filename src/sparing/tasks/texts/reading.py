@@ -10,11 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sparing.core.errors import DataError, UsageError, listed, nearest, option, quoted
+from sparing.core.errors import DataError, UsageError, nearest, option, quoted
 from sparing.core.paths import expanded
 from sparing.tasks._columns import (
-    PAIRS,
-    TEXTS,
     fault_of,
     require_columns,
     shown,
@@ -32,12 +30,9 @@ from sparing.tasks._frame import (
 )
 from sparing.tasks.shared.hub import from_hub, looks_like_hub
 from sparing.tasks.texts.distinct import distinct_rows
+from sparing.tasks.texts.naming import Named, header_rule, label_of, named_columns, unreadable
 
 LOGGER = logging.getLogger(__name__)
-LABELS = ("label", "labels", "target")
-KNOWN = {*TEXTS, *(name for pair in PAIRS for name in pair), *LABELS}
-MOST_CHARACTERS = 1_000_000  # of one text
-NAME_WORDS, NAME_CHARACTERS = 3, 40  # of the name of a column, at most
 SHOWN_ROWS = 3
 Row = tuple[str, ...]
 
@@ -121,41 +116,19 @@ def read_texts(
     """
     if isinstance(source, Texts):
         return source
-    named = _named(columns, label)
+    named = named_columns(columns, label)
     if isinstance(source, str | Path):
         texts = _from_path(str(source), named, encoding, header, split)
     elif isinstance(source, Sequence) and not isinstance(source, bytes):
         frame = _list_frame(source)
-        texts = _of_frame(frame, _Named(frame.names, ""))
+        texts = _of_frame(frame, Named(frame.names, ""))
     else:
         texts = _of_frame(_frame_of(source, split), named)
     return _checked(texts)
 
 
-@dataclass(frozen=True)
-class _Named:
-    """The columns that the caller named."""
-
-    texts: tuple[str, ...]
-    label: str | None
-
-    def fits(self, first: Sequence[str]) -> bool:
-        """Whether a table's first line has these columns, or a known name if none are named."""
-        names = (*self.texts, *([self.label] if self.label else []))
-        if names:
-            return all(name in first for name in names)
-        return any(name.strip().lower() in KNOWN for name in first)
-
-
-def _named(columns: str | Sequence[str] | None, label: str | None) -> _Named:
-    names = (columns,) if isinstance(columns, str) else tuple(columns or ())
-    if len(names) > 2 or len(set(names)) < len(names):
-        raise UsageError(f"columns are one name or two; got {listed(names)}")
-    return _Named(names, label)
-
-
 def _from_path(
-    source: str, columns: _Named, encoding: str, header: bool | None, split: str
+    source: str, columns: Named, encoding: str, header: bool | None, split: str
 ) -> Texts:
     path = expanded(source)
     if path.is_dir():
@@ -176,7 +149,7 @@ def _from_path(
     return _of_frame(_table(path, columns, encoding, header), columns)
 
 
-def _lines(path: Path, columns: _Named, encoding: str) -> Texts:
+def _lines(path: Path, columns: Named, encoding: str) -> Texts:
     """One text a line, or two columns where every line has one tab between two texts."""
     text = decoded_text(path, encoding)
     _refuse_nul(path, text)
@@ -198,28 +171,14 @@ def _lines(path: Path, columns: _Named, encoding: str) -> Texts:
     )
 
 
-def _table(path: Path, columns: _Named, encoding: str, header: bool | None) -> Frame:
-    comma = ends_with(path, (".csv", ".csv.gz"))
-
-    def is_header(first: Sequence[str]) -> bool:
-        if header is not None:
-            return header
-        # a .tsv of one or two columns is often texts alone
-        names_fit = comma or len(first) > 2
-        return columns.fits(first) or (names_fit and all(map(_may_be_name, first)))
-
+def _table(path: Path, columns: Named, encoding: str, header: bool | None) -> Frame:
+    is_header = header_rule(path, columns, header)
     frame = read_frame(path, encoding=encoding, is_header=is_header, fits=columns.fits)
     if not frame.is_table:
         return frame
     numbered = frame.names == tuple(map(str, range(1, len(frame.names) + 1)))
     first = "the first line is a row" if numbered else "the first line names the columns"
     return replace(frame, assumed=(*frame.assumed, first))
-
-
-def _may_be_name(field: str) -> bool:
-    words = field.split()
-    short = 0 < len(words) <= NAME_WORDS and len(field) <= NAME_CHARACTERS
-    return short and not field.strip().endswith((".", "!", "?")) and not field.strip().isdecimal()
 
 
 def _frame_of(source: Any, split: str) -> Frame:
@@ -264,7 +223,7 @@ def _without_nan(values: list[Any]) -> list[Any]:
     return [None if value is None or value != value else value for value in values]
 
 
-def _of_data_set(source: str, data_set: Any, columns: _Named, split: str) -> Texts:
+def _of_data_set(source: str, data_set: Any, columns: Named, split: str) -> Texts:
     splits = data_set if isinstance(data_set, Mapping) else {"train": data_set}
     return _of_frame(_split_frame(source, splits, split), columns)
 
@@ -276,11 +235,11 @@ def _split_frame(source: str, splits: Mapping[str, Any], split: str) -> Frame:
     return data_set_frame(source, splits, name)
 
 
-def _of_frame(frame: Frame, columns: _Named) -> Texts:
+def _of_frame(frame: Frame, columns: Named) -> Texts:
     """The rows of a frame, and the choice of its columns in a note."""
     if not frame.names:
         raise DataError(f"{frame.source} has no columns")
-    label = _label_of(frame, columns)
+    label = label_of(frame, columns)
     names = columns.texts or text_names(frame, (label,), option("columns", "NAME,NAME"))
     require_columns(frame, (*names, *([label] if label else [])))
     if frame.faults:
@@ -304,14 +263,6 @@ def _of_frame(frame: Frame, columns: _Named) -> Texts:
     labels, more = _labels(frame, label, present)
     texts = Texts(frame.source, tuple(rows[index] for index in present), labels, notes + more)
     return _sized(texts, frame.unit, [frame.numbers[index] for index in present])
-
-
-def _label_of(frame: Frame, columns: _Named) -> str:
-    if columns.label is not None:
-        return columns.label
-    free = [name for name in frame.names if name not in columns.texts]
-    by_name = {name.strip().lower(): name for name in reversed(free)}
-    return next((by_name[name] for name in LABELS if name in by_name), "")
 
 
 def _labels(
@@ -366,14 +317,8 @@ def _refuse_nul(path: Path, text: str) -> None:
 def _sized(texts: Texts, unit: str, numbers: Sequence[int]) -> Texts:
     """The same; raises ``DataError`` for a null character or a text that is far too long."""
     for number, row in zip(numbers, texts.rows, strict=True):
-        longest = max(map(len, row))
-        if longest > MOST_CHARACTERS:
-            raise DataError(
-                f"{texts.source}: the text of {unit} {number} has {longest:,} characters; at most "
-                f"{MOST_CHARACTERS:,} are read: is a quote left open?"
-            )
-        if any("\0" in text for text in row):
-            raise DataError(f"{texts.source}: the text of {unit} {number} holds a null character")
+        if reason := unreadable(row):
+            raise DataError(f"{texts.source}: the text of {unit} {number} {reason}")
     return texts
 
 
