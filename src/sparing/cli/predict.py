@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -51,9 +51,11 @@ def run(
     from sparing.predict.options import Options
     from sparing.predict.study import run as answer
 
-    read = (tuple(words(columns)), tuple(words(keep)), encoding, header)
-    written = (batch, rows_a_shard, form, threshold, probabilities, strict)
-    options = Options(*read, *written, engine, address, processes, shard)
+    named: dict[str, Any] = {"encoding": encoding, "header": header, "threshold": threshold}
+    named |= {"columns": tuple(words(columns)), "keep": tuple(words(keep)), "batch": batch}
+    named |= {"rows_a_shard": rows_a_shard, "format": form, "probabilities": probabilities}
+    named |= {"strict": strict, "engine": engine, "address": address, "processes": processes}
+    options = Options(**named, shard=shard)
     with progress_bar(quiet=as_json) as show:
         result = answer(model, texts, output_dir, options, overwrite, show)
     _finish(result, as_json)
