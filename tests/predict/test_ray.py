@@ -20,14 +20,14 @@ SETTINGS = {"rows_a_shard": 16}
 def test_without_ray_the_command_that_installs_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match=r"ray is not installed .*: pip install '.\[ray\]'"):
-        ray_cluster.connected("auto")
+        ray_cluster.RayWorkers("auto", None, 1)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:99999"])
 def test_an_address_where_nothing_answers_is_refused_at_once(address):
     pytest.importorskip("ray")
     with pytest.raises(UsageError, match=f"no Ray cluster at '{address}'"):
-        ray_cluster.connected(address)
+        ray_cluster.RayWorkers(address, None, 1)
 
 
 @pytest.fixture

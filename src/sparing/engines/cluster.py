@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from sparing.core.errors import UsageError, one_line
@@ -31,7 +30,7 @@ LOOPBACK = "127.0.0.1"
 STORE_BYTES = 128 * 2**20  # of a cluster that is started here: arguments and results are small
 REACHED_S = 5.0
 START = "start one with ray start --head, or give --address local"
-MISSING = "Ray is not installed: pip install 'sparing[ray]', on every node"
+MISSING = "ray is not installed ({}): pip install '.[ray]' in a clone of sparing, on every node"
 
 
 @dataclass(frozen=True)
@@ -45,13 +44,33 @@ class Node:
     version: str
 
 
+@contextmanager
+def opened(address: str = RUNNING, processes: int | None = None) -> Iterator[Any]:
+    """The module ``ray``, connected until the block ends; one that is connected already stays so.
+
+    ``address`` is ``auto`` for the cluster that runs on this machine, ``HOST:PORT``, or ``local``,
+    which starts one of ``processes`` processors here. Raises ``UsageError`` where there is none.
+    """
+    address = address or RUNNING
+    _require_reachable(address)
+    ray = _imported(address)
+    # Ray prints what happens to nodes on standard output, which is for results
+    with contextlib.redirect_stdout(sys.stderr):
+        if ray.is_initialized():
+            yield ray
+            return
+        _connect(ray, address, processes)
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+
+
 class Cluster:
     """A Ray cluster as an engine of calls, until ``end``.
 
-    ``address`` is ``auto`` for the one that runs on this machine, ``HOST:PORT``, or ``local``,
-    which starts one of ``processes`` processors here. ``facts`` gives the host, the processor and
-    the version of sparing where it is called; it is sent as code. Raises ``UsageError`` where there
-    is no cluster.
+    ``facts`` gives the host, the processor and the version of sparing where it is called; it is
+    sent as code. The rest is as in ``opened``.
     """
 
     def __init__(
@@ -60,16 +79,8 @@ class Cluster:
         address: str = RUNNING,
         processes: int | None = None,
     ) -> None:
-        address = address or RUNNING
-        _require_reachable(address)
-        self._ray = _imported(address)
-        with contextlib.ExitStack() as opening:
-            # Ray prints what happens to nodes on standard output, which is for results
-            opening.enter_context(contextlib.redirect_stdout(sys.stderr))
-            if not self._ray.is_initialized():
-                _connect(self._ray, address, processes)
-                opening.callback(self._ray.shutdown)
-            self._leave = opening.pop_all()
+        self._leave = contextlib.ExitStack()
+        self._ray = self._leave.enter_context(opened(address, processes))
         self._facts, self._most = facts, processes
         self._used = ""  # the node of the last call that was alone
         self._known: dict[str, Node] = {}
@@ -122,7 +133,7 @@ class Cluster:
         if isinstance(error, errors.WorkerCrashedError | errors.OutOfMemoryError):
             error = WorkerLost(LOST)
         if error is not None:
-            made.set_exception(error)
+            made.set_exception(cause_of(error))
         else:
             made.set_result(finished.result())
 
@@ -195,7 +206,7 @@ def _imported(address: str) -> Any:
         import ray
         import ray.exceptions
     except ImportError as error:
-        raise UsageError(MISSING) from error
+        raise UsageError(MISSING.format(error)) from error
     return ray
 
 
@@ -210,6 +221,12 @@ def _require_reachable(address: str) -> None:
         raise UsageError(f"there is no Ray cluster at {address!r} ({error}): {START}") from error
 
 
+def cause_of(error: BaseException) -> BaseException:
+    """The error of a call itself: Ray's has the trace of the other process in its text."""
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, BaseException) else error
+
+
 def _connect(ray: Any, address: str, processes: int | None) -> None:
     """Join a cluster, or start one on this machine."""
     import logging
@@ -221,24 +238,29 @@ def _connect(ray: Any, address: str, processes: int | None) -> None:
     with _signals_kept(), _nothing_to_import():
         try:
             ray.init(**more, log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+        except Exception as error:  # Ray raises that itself where a node starts too slowly
             why = one_line(str(error))[:120]
             raise UsageError(f"there is no Ray cluster at {address!r} ({why}): {START}") from error
 
 
 @contextmanager
 def _nothing_to_import() -> Iterator[None]:
-    """Be in an empty folder: Ray puts the current one first in its workers' import path.
+    """Be in the root folder: Ray puts the current one first in its workers' import path.
 
-    A file there must not take the place of a library.
+    A file of a working directory must not take the place of a library.
     """
     before = Path.cwd()
-    with TemporaryDirectory() as empty:
-        os.chdir(empty)
-        try:
-            yield
-        finally:
-            os.chdir(before)
+    os.chdir(before.anchor)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def work_in(directory: Path) -> None:
+    """Go to the folder of the process that sent a call, for its paths; stay where it is not."""
+    with contextlib.suppress(OSError):
+        os.chdir(directory)
 
 
 @contextmanager

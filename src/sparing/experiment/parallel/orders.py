@@ -12,6 +12,7 @@ from typing import Any
 from sparing.core.errors import is_full
 from sparing.core.progress import progress_to
 from sparing.core.record import Labels, Record
+from sparing.engines.cluster import work_in
 from sparing.experiment.parallel.running import noted
 from sparing.experiment.plan import BESIDE
 from sparing.experiment.run import Cell, Run, difference_texts, ends_all, failure_of
@@ -23,7 +24,8 @@ from sparing.measure.machine import machine, machine_id, version_here, version_t
 class Source:
     """How another process prepares a study again: ``prepare`` of a module, and its arguments.
 
-    ``modules`` are imported before: a mechanism may be of one.
+    Paths in the options are relative to ``directory``. ``modules`` are imported before: a mechanism
+    may be of one.
     """
 
     module: str
@@ -31,6 +33,7 @@ class Source:
     folder: Path
     data: Path | None = None
     modules: tuple[str, ...] = ()
+    directory: Path = field(default_factory=Path.cwd)
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,7 @@ def _prepared(order: Order) -> Mapping[str, Cell]:
     global _last
     if _last is None or _last[0] != order.source:
         source = order.source
+        work_in(source.directory)
         _require_here(order)
         for module in source.modules:
             importlib.import_module(module)
