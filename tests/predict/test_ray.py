@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import warnings
@@ -34,6 +35,7 @@ def test_an_address_where_nothing_answers_is_refused_at_once(address):
 def ray(monkeypatch):
     """Ray without its warnings, on a cluster that starts with two processors."""
     ray = pytest.importorskip("ray")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(entry for entry in sys.path if entry))
     monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     initialise = ray.init
 
