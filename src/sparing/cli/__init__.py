@@ -15,9 +15,11 @@ import typer
 
 from sparing.cli._endings import USED_WRONGLY, exit_code, note, say
 from sparing.cli._groups import PANELS, DefaultGroup, Verbs
+from sparing.cli._shared import IMPORTED
 from sparing.core.errors import UsageError, one_line
 from sparing.core.folder import Folder
 from sparing.core.paths import expanded
+from sparing.core.printing import silence_others
 from sparing.core.version import __version__
 
 EPILOGUE = (
@@ -122,6 +124,7 @@ def _import(names: builtins.list[str]) -> builtins.list[str]:
         except Exception as error:  # whatever a module does when it is imported
             line = one_line(f"{type(error).__name__}: {error}")
             raise typer.BadParameter(f"cannot import {name[:40]!r}: {line}") from error
+    IMPORTED[:] = names
     return names
 
 
@@ -145,6 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
     A misspelled verb or option gets one line, like every other mistake.
     """
+    silence_others()
     # not list(...): once loaded, the verb of that name hides the builtin in this module
     words = None if arguments is None else [*arguments]
     sys.exit(exit_code(lambda: _run(words)))

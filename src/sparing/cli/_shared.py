@@ -53,6 +53,7 @@ RESUMES = "resumes"  # the argument of KeyboardInterrupt in verbs that can resum
 # How a verb takes a task's options, if not by --set task_options.NAME=VALUE.
 TASK_OPTIONS = {"agree": "--{}", "evaluate": "--set {}", "prune": "--set {}"}
 RESUMABLE = ("compare", "search", "slim", "study", "train")
+IMPORTED: list[str] = []  # what --import named
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -63,9 +64,8 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
         verb_name = function.__module__.rpartition(".")[2]
-        form = TASK_OPTIONS.get(verb_name, "--set task_options.{}")
         try:
-            with option_form(form), _source_notes():
+            with spoken(verb_name):
                 return function(*args, **kwargs)
         except KeyboardInterrupt as stop:
             hint = "; finished work is saved: the same command resumes it"
@@ -82,6 +82,13 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
             raise typer.Exit(code) from None
 
     return guarded
+
+
+@contextmanager
+def spoken(verb_name: str) -> Iterator[None]:
+    """Messages inside name options as the command line writes them; notes on files are printed."""
+    with option_form(TASK_OPTIONS.get(verb_name, "--set task_options.{}")), _source_notes():
+        yield
 
 
 class _Notes(logging.Handler):

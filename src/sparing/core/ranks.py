@@ -186,19 +186,30 @@ def everywhere(value: T) -> list[T]:
     return values
 
 
-def most(number: float) -> float:
-    """The largest number of all processes."""
+def anywhere(holds: bool) -> bool:
+    """Whether it holds in any process; returns when all of them are here."""
     if world() == 1:
-        return number
-    there = torch.tensor(number, dtype=torch.float64, device=_device())
+        return holds
+    there = torch.tensor(int(holds), device=_device())
     dist.all_reduce(there, op=dist.ReduceOp.MAX)
-    return float(there)
+    return bool(there)
 
 
 def wait_for_all() -> None:
     """Return when all processes are here."""
-    if world() > 1:
-        most(0)
+    anywhere(False)
+
+
+@contextmanager
+def first_before_others() -> Iterator[None]:
+    """Process 0 runs the block before the others, which then find the files that it wrote."""
+    if not is_first():
+        wait_for_all()
+    try:
+        yield
+    finally:
+        if is_first():
+            wait_for_all()
 
 
 def _device() -> torch.device:

@@ -16,7 +16,7 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
 from sparing.core.errors import NotFinite
-from sparing.core.ranks import Share, everywhere, first, is_first, most, sharing, world
+from sparing.core.ranks import Share, anywhere, everywhere, first, is_first, sharing, world
 from sparing.core.recording import record
 from sparing.tasks import Task
 from sparing.train._auxiliary import fell_below, mean_score, replaces, with_auxiliary
@@ -124,7 +124,7 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
 
     def agree(self) -> bool:
         """Whether any process was interrupted; all of them know afterwards."""
-        self.interrupted = bool(most(self.interrupted))
+        self.interrupted = anywhere(self.interrupted)
         return self.interrupted
 
     def on_validation(

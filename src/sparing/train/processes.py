@@ -19,6 +19,7 @@ import torch.distributed as dist
 from sparing.core import errors
 from sparing.core.errors import ProcessLost, SparingError, Unsupported, UsageError
 from sparing.core.interrupts import Terminated, terminations_raised
+from sparing.core.printing import print_again, silence_others
 from sparing.core.ranks import is_first, world
 
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -121,7 +122,8 @@ def _shared(error: Exception) -> Exception:
         return error
     with suppress(Exception):
         dist.destroy_process_group()  # process 0 may wait for this one: it notices now
-    _read(store, HEARD, ACKNOWLEDGED_S)
+    if _read(store, HEARD, ACKNOWLEDGED_S) is None:
+        print_again()  # process 0 may hang
     return error
 
 
@@ -184,6 +186,7 @@ def run_in(processes: int, function: Callable[..., None], *arguments: Any) -> No
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
     }
+    given["TORCH_CPP_LOG_LEVEL"] = os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")
     if sys.platform == "linux":
         given["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
     with _environment(given):
@@ -275,6 +278,7 @@ def _one(
     """One process: its variables, its own group so that a terminal's Ctrl-C comes once."""
     os.setpgid(0, 0)
     os.environ.update(given, RANK=str(number), LOCAL_RANK=str(number))
+    silence_others()
     store = dist.TCPStore(given["MASTER_ADDR"], int(given["MASTER_PORT"]), is_master=False)
     _stores.append(dist.PrefixStore("sparing", store))
     code = 0
