@@ -105,7 +105,8 @@ class MaskedPatches:
         loss: Tensor = model(pixel_values=pixels, bool_masked_pos=masks).loss
         # the model divides by its masked pixels and a little more, the same number in each image
         each = int(pixel_masks(masks[:1], pixels[:1]).sum())
-        here, all_here = (each * count + PIXELS_ADDED for count in (len(pixels), whole))
+        counts = each * torch.tensor([len(pixels), whole]) + PIXELS_ADDED  # float32, as there
+        here, all_here = counts.tolist()
         factor = (here * whole) / (len(pixels) * all_here)  # exactly 1 in one process
         return over_ranks(loss * factor, len(pixels))
 
