@@ -29,6 +29,7 @@ GRACE_S = 15.0
 ERROR, HEARD = "sparing/error", "sparing/heard"
 RESUMES = "the same command resumes from the last checkpoint"
 _stores: list[Any] = []
+_passed: list[Exception] = []  # those that other processes know already
 
 
 def environment_world(environment: Mapping[str, str] | None = None) -> int:
@@ -103,9 +104,12 @@ def errors_shared() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if world() == 1:
+        if world() == 1 or error in _passed:
             raise
-        raise _shared(error) from error
+        _passed.append(_shared(error))
+        if _passed[-1] is error:
+            raise
+        raise _passed[-1] from error
 
 
 def _shared(error: Exception) -> Exception:
