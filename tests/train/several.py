@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -223,7 +222,9 @@ def of_boxes():
     """A detector."""
     task = load_task("scenes", examples=40)
     part = task.train
-    task = replace(task, train=replace(part, inputs=part.inputs.double(), boxes=part.boxes.double()))
+    task = replace(
+        task, train=replace(part, inputs=part.inputs.double(), boxes=part.boxes.double())
+    )
     task = replace(
         task, validation=replace(task.validation, inputs=task.validation.inputs.double())
     )

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import signal
 
 import pytest
-import torch
 from safetensors.torch import load_file
 
-from sparing.core.errors import ProcessLost, Unsupported, UsageError
-from sparing.core.ranks import share_of
 from sparing.train import train
-from sparing.train.processes import environment_world, read_error, run_in, write_error
-from tests.train import several
+from sparing.train.processes import run_in
 from tests.train.several import CASES, StopAt, run_all, run_case
 
 SAME = 1e-8

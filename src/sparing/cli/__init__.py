@@ -13,13 +13,12 @@ from typing import Any, NoReturn, get_args, get_type_hints
 
 import typer
 
-from sparing.cli._endings import USED_WRONGLY, exit_code, note, say
+from sparing.cli._endings import USED_WRONGLY, exit_code, note, say, silence_others
 from sparing.cli._groups import PANELS, DefaultGroup, Verbs
 from sparing.cli._shared import IMPORTED
 from sparing.core.errors import UsageError, one_line
 from sparing.core.folder import Folder
 from sparing.core.paths import expanded
-from sparing.core.printing import silence_others
 from sparing.core.version import __version__
 
 EPILOGUE = (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from sparing.cli._endings import silence_others
 from sparing.cli._shared import (
     IMPORTED,
     Data,
@@ -67,14 +68,18 @@ def run(
     named = {"task": task, "model": model, "seeds": seed_list(seeds), "mechanism": mechanism}
     named |= {"layers": layers, "distil_from": distil_from}
     training = _training(named, settings or [], epochs, precision, track)
-    given = (training, output_dir, data, overwrite, as_json)
+    _start(processes, training, output_dir, data, overwrite, as_json)
+
+
+def _start(processes: int, training: Training, *given: Any) -> None:
+    """Train in this process, or in several new ones."""
     if processes == 1:
-        _train(*given)
+        _train(training, *given)
         return
     _check_processes(processes, training)
     from sparing.train.processes import run_in
 
-    run_in(processes, _train_in_one, tuple(IMPORTED), *given)
+    run_in(processes, _train_in_one, tuple(IMPORTED), training, *given)
 
 
 def _check_processes(processes: int, training: Training) -> None:
@@ -91,7 +96,8 @@ def _check_processes(processes: int, training: Training) -> None:
 
 
 def _train_in_one(imported: tuple[str, ...], *given: Any) -> None:
-    """Train in one of several processes."""
+    """Train in one of several processes, with the modules that --import named."""
+    silence_others()
     for name in imported:
         importlib.import_module(name)
     with spoken("train"):

@@ -1,8 +1,8 @@
-"""The processes of one training: who writes, what is alike, and means over all of them.
+"""The processes of one training: which one writes, what is alike, and means over all of them.
 
 In one process every function here returns its argument. In several, each computes a share of every
-batch. ``torch`` averages the gradients of all processes, so the means below have gradients as many
-times larger as there are processes: the average is then the gradient of the mean over the batch.
+batch. ``torch`` averages the gradients of all processes. So the means below have gradients that are
+larger by the number of processes: the average is then that of the mean over the batch.
 """
 
 from __future__ import annotations
@@ -123,8 +123,11 @@ def alike(drawn: Tensor) -> Tensor:
 
 
 class _Whole(torch.autograd.Function):
+    """A mean over all processes, from each one's mean and count."""
+
     @staticmethod
     def forward(ctx: Any, mean: Tensor, count: Tensor) -> Tensor:
+        """Sum both over the processes."""
         here = torch.where(count > 0, mean.double() * count, 0.0)  # a mean of nothing is NaN
         sums = torch.stack([here, count])
         dist.all_reduce(sums)
@@ -134,13 +137,17 @@ class _Whole(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """The share of this process, times the number of processes."""
         (gradient,) = gradients
         return (gradient * ctx.factor).to(gradient.dtype), None
 
 
 class _Gathered(torch.autograd.Function):
+    """The rows of all processes, of which this one has ``counted``."""
+
     @staticmethod
     def forward(ctx: Any, rows: Tensor, counted: int) -> Tensor:
+        """Exchange the counts, then the rows, padded to the largest count."""
         counts = torch.zeros(world(), dtype=torch.long, device=rows.device)
         counts[rank()] = counted
         dist.all_reduce(counts)
@@ -154,10 +161,11 @@ class _Gathered(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """The gradient of this process's rows, times the number of processes."""
         (gradient,) = gradients
-        own = gradient.new_zeros(ctx.shape)
-        own[: ctx.counted] = world() * gradient[ctx.start : ctx.start + ctx.counted]
-        return own, None
+        here = gradient.new_zeros(ctx.shape)
+        here[: ctx.counted] = world() * gradient[ctx.start : ctx.start + ctx.counted]
+        return here, None
 
 
 def first(function: Callable[[], T]) -> T:

@@ -73,8 +73,8 @@ def train_seeds(
     """Train and evaluate every seed in its folder; an interrupted training goes on.
 
     ``on_swap`` receives the report of a swap before the first training. Under torchrun or
-    accelerate every process calls this; process 0 writes, reports and evaluates. Raises ``UsageError`` for a
-    folder that holds something else.
+    accelerate every process calls this; process 0 writes, reports and evaluates. Raises
+    ``UsageError`` for a folder that holds something else.
     """
     with errors_shared():
         join(cpu=on_cpu(training.recipe))
@@ -92,9 +92,7 @@ def _train_seeds(
     if overwrite:
         _require_elsewhere(training, folder)
     with first_before_others():  # it may write prepared data
-        task, options = load_for(
-            training.task, training.task_options, training.model, data
-        )
+        task, options = load_for(training.task, training.task_options, training.model, data)
     model = training.model or default_model(task)
     training = replace(training, model=model, task_options=options)
     built, swapped = _build(training, task, training.seeds[0])

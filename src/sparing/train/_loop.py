@@ -170,7 +170,11 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
         """Report progress, at most so often that reporting costs little time."""
         now = time.perf_counter()
         done = state.global_step >= state.max_steps
-        if not is_first() or self.on_progress is None or (now - self._reported < PROGRESS_SECONDS and not done):
+        if (
+            not is_first()
+            or self.on_progress is None
+            or (now - self._reported < PROGRESS_SECONDS and not done)
+        ):
             return
         self._reported = now
         text = f"epoch {math.ceil(state.epoch)} of {state.num_train_epochs}"

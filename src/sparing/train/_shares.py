@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 from transformers.trainer_pt_utils import safe_globals
 
 from sparing.core.ranks import Share, is_first, rank, share_of, world
+from sparing.core.writing import replacing
 from sparing.tasks import Examples, Task
 from sparing.train.order import LengthGrouped
 
@@ -125,8 +126,8 @@ def save_generators(folder: Path) -> None:
     }
     if torch.cuda.is_available():
         states["cuda"] = torch.cuda.random.get_rng_state()
-    folder.mkdir(parents=True, exist_ok=True)
-    torch.save(states, folder / GENERATORS)
+    with replacing(folder / GENERATORS) as beside:
+        torch.save(states, beside)
 
 
 def load_generators(folder: Path) -> None:

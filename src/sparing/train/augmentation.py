@@ -62,10 +62,10 @@ class Augmentation:
     def _moved(self, images: Images, drawn: torch.Generator) -> Images:
         """Mirrored and shifted: every pixel is read from its source position."""
         count, _, height, width = images.shape
-        whole, own = whole_batch(count)
-        mirrored = (torch.rand(whole, generator=drawn) < self.flips)[own]
+        whole, here = whole_batch(count)
+        mirrored = (torch.rand(whole, generator=drawn) < self.flips)[here]
         moves = torch.randint(-self.shift, self.shift + 1, (2, whole), generator=drawn)
-        down, right = moves[:, own]
+        down, right = moves[:, here]
         rows = (torch.arange(height) + down[:, None]).clamp(0, height - 1)
         columns = torch.arange(width).expand(count, -1)
         columns = columns.flip(1).where(mirrored[:, None], columns)
@@ -77,8 +77,8 @@ class Augmentation:
 
 def _even(images: Tensor, drawn: torch.Generator) -> Tensor:
     """One number from -1 to 1 for each image."""
-    whole, own = whole_batch(len(images))
-    numbers = 2 * torch.rand((whole, 1, 1, 1), generator=drawn)[own] - 1
+    whole, here = whole_batch(len(images))
+    numbers = 2 * torch.rand((whole, 1, 1, 1), generator=drawn)[here] - 1
     return numbers.to(images.device, images.dtype)
 
 

@@ -58,7 +58,8 @@ class BoxLoss:
         kinds = F.cross_entropy(wide(answer.logits), batch["labels"])
         distance: Tensor = (predicted - true).abs().sum(1).mean()
         if not bool(distance.isfinite()):
-            return over_ranks(distance, len(true))  # overlaps of such boxes raise; the training loop names the value
+            # overlaps of such boxes raise; the training loop names the value
+            return over_ranks(distance, len(true))
         corners = [center_to_corners_format(boxes) for boxes in (predicted, true)]
         apart = 1 - generalized_box_iou(*corners).diagonal()
         loss: Tensor = kinds + self.distance * distance + self.overlap * apart.mean()

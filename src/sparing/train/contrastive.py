@@ -69,8 +69,8 @@ class HardNegatives:
         pixels, kinds = batch["pixel_values"], batch["labels"]
         if self.positives == "views":
             views = [self.augmentation(pixels, f"{step} {side}") for side in "ab"]
-            whole, own = whole_batch(len(pixels))
-            pixels, kinds = torch.cat(views), torch.arange(whole)[own].repeat(2)
+            whole, here = whole_batch(len(pixels))
+            pixels, kinds = torch.cat(views), torch.arange(whole)[here].repeat(2)
         kinds = kinds.to(pixels.device)
         return triplet_loss(gathered(embedded(model, pixels)), gathered(kinds), self.margin)
 

@@ -246,7 +246,7 @@ class SpanLoss(ElasticLoss):
         far = functional.kl_div(
             ours.log_softmax(-1), theirs.log_softmax(-1), reduction="batchmean", log_target=True
         )
-        return self.weights.outputs * heat**2 * over_ranks(far, len(ours))
+        return self.weights.outputs * heat**2 * over_ranks(far, 2 * len(keep))
 
 
 def packed_distance(

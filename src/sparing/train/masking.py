@@ -100,14 +100,14 @@ class MaskedPatches:
     def __call__(self, model: nn.Module, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
         """The loss of a batch; raises ``Unsupported`` for a model that rebuilds nothing."""
         pixels = batch["pixel_values"]
-        whole, own = whole_batch(len(pixels))
-        masks = self._masks(model, pixels, step, whole)[own]
+        whole, here = whole_batch(len(pixels))
+        masks = self._masks(model, pixels, step, whole)[here]
         loss: Tensor = model(pixel_values=pixels, bool_masked_pos=masks).loss
         # the model divides by its masked pixels and a little more, the same number in each image
-        each = int(pixel_masks(masks[:1], pixels[:1]).sum())
-        counts = each * torch.tensor([len(pixels), whole]) + PIXELS_ADDED  # float32, as there
-        here, all_here = counts.tolist()
-        factor = (here * whole) / (len(pixels) * all_here)  # exactly 1 in one process
+        hidden = int(pixel_masks(masks[:1], pixels[:1]).sum())
+        counts = hidden * torch.tensor([len(pixels), whole]) + PIXELS_ADDED  # float32, as there
+        share, everything = counts.tolist()
+        factor = (share * whole) / (len(pixels) * everything)  # exactly 1 in one process
         return over_ranks(loss * factor, len(pixels))
 
     def validate(self, model: nn.Module, task: Task, batch_size: int) -> Evaluation:

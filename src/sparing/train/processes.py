@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -15,15 +16,22 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch.distributed.rendezvous import rendezvous
+from torch.multiprocessing.spawn import (
+    ProcessExitedException,
+    ProcessRaisedException,
+    start_processes,
+)
 
 from sparing.core import errors
 from sparing.core.errors import ProcessLost, SparingError, Unsupported, UsageError
 from sparing.core.interrupts import Terminated, terminations_raised
-from sparing.core.printing import print_again, silence_others
 from sparing.core.ranks import is_first, world
+from sparing.core.reading import parse_json
 
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-PATIENCE = timedelta(hours=24)  # process 0 may evaluate for long; who ends, is noticed at once
+PATIENCE = timedelta(hours=24)  # process 0 may evaluate for long; one that ends is noticed at once
 ACKNOWLEDGED_S = 5.0
 GRACE_S = 15.0
 ERROR, HEARD = "sparing/error", "sparing/heard"
@@ -55,7 +63,7 @@ def environment_world(environment: Mapping[str, str] | None = None) -> int:
         if given.get(f"ACCELERATE_USE_{name}", "").lower() == "true":
             raise Unsupported(
                 f"train copies the whole model to each process; {name} is not supported: from about "
-                "1 billion parameters on it would be needed; below, launch without it"
+                "1 billion parameters on it is needed; below, launch without it"
             )
     return processes
 
@@ -78,9 +86,9 @@ def join(*, cpu: bool) -> int:
     if not cpu:
         _take_accelerator(processes)
     backend = "gloo" if cpu else "cpu:gloo,cuda:nccl"
-    store, number, _ = next(dist.rendezvous("env://", timeout=PATIENCE))
+    store, number, _ = next(rendezvous("env://", timeout=PATIENCE))
     if not _stores:
-        _stores.append(dist.PrefixStore("sparing", store))
+        _stores.append(PrefixStore("sparing", store))
     dist.init_process_group(
         backend, store=store, rank=number, world_size=processes, timeout=PATIENCE
     )
@@ -117,9 +125,9 @@ def _shared(error: Exception) -> Exception:
         return ProcessLost(_lost()) if _is_lost(error) else error
     store = _stores[0]
     if _is_lost(error):
-        told = _read(store, ERROR, 2.0)
+        heard = _read(store, ERROR, 2.0)
         _write(store, HEARD, "1")
-        return ProcessLost(_lost()) if told is None else read_error(told)
+        return ProcessLost(_lost()) if heard is None else read_error(heard)
     _write(store, ERROR, write_error(error))
     if is_first():
         _write(store, HEARD, "1")
@@ -127,7 +135,7 @@ def _shared(error: Exception) -> Exception:
     with suppress(Exception):
         dist.destroy_process_group()  # process 0 may wait for this one: it notices now
     if _read(store, HEARD, ACKNOWLEDGED_S) is None:
-        print_again()  # process 0 may hang
+        sys.stderr = sys.__stderr__  # process 0 hangs: this one reports, even if it was silenced
     return error
 
 
@@ -150,9 +158,10 @@ def write_error(error: BaseException) -> str:
 
 
 def read_error(text: str) -> Exception:
-    """An error of ``write_error``; one that is not ours becomes ``RuntimeError``."""
-    kind, message = json.loads(text)
-    made: Exception = getattr(errors, kind, RuntimeError)(message) if kind else RuntimeError(message)
+    """An error of ``write_error``; of another kind becomes ``RuntimeError``."""
+    kind, message = parse_json(text)
+    known = getattr(errors, kind) if kind in vars(errors) else RuntimeError
+    made: Exception = known(message)
     return made
 
 
@@ -177,11 +186,9 @@ def run_in(processes: int, function: Callable[..., None], *arguments: Any) -> No
     ``OMP_NUM_THREADS`` says otherwise. Ctrl-C and SIGTERM are passed on to all of them. When one
     fails, the others end, and its error is raised here: ``ProcessLost`` for one that was killed.
     """
-    import torch.multiprocessing as spawning
-
     if processes < 1:
         raise UsageError(f"processes must be at least 1; got {processes}")
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     given = {
         "WORLD_SIZE": str(processes),
         "LOCAL_WORLD_SIZE": str(processes),
@@ -194,7 +201,7 @@ def run_in(processes: int, function: Callable[..., None], *arguments: Any) -> No
     if sys.platform == "linux":
         given["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
     with _environment(given):
-        context = spawning.start_processes(
+        context = start_processes(
             _one, (given, function, arguments), processes, join=False, start_method="spawn"
         )
     with _passed_on(context) as received:
@@ -202,29 +209,25 @@ def run_in(processes: int, function: Callable[..., None], *arguments: Any) -> No
     if received:
         raise KeyboardInterrupt if received[0] == signal.SIGINT else Terminated(received[0])
     if failed:
-        told = _read(dist.PrefixStore("sparing", store), ERROR, 0.1)
-        raise _failure([process.exitcode or 0 for process in context.processes], told)
+        error = _read(PrefixStore("sparing", store), ERROR, 0.1)
+        raise _failure([process.exitcode or 0 for process in context.processes], error)
 
 
 def _wait(context: Any) -> bool:
     """Wait for all processes; returns whether one failed, after which the others were ended."""
-    import logging
-
-    import torch.multiprocessing as spawning
-
     logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)
     try:
         while not context.join(timeout=0.5, grace_period=GRACE_S):
             pass
-    except (spawning.ProcessExitedException, spawning.ProcessRaisedException):
+    except (ProcessExitedException, ProcessRaisedException):
         return True
     return False
 
 
-def _failure(codes: list[int], told: str | None) -> BaseException:
+def _failure(codes: list[int], error: str | None) -> BaseException:
     """What to raise for the exit codes of all processes; a signal's are negative."""
-    if told is not None:
-        return read_error(told)
+    if error is not None:
+        return read_error(error)
     for number, code in enumerate(codes):
         if code in (-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS):
             name = signal.Signals(-code).name
@@ -282,9 +285,8 @@ def _one(
     """One process: its variables, its own group so that a terminal's Ctrl-C comes once."""
     os.setpgid(0, 0)
     os.environ.update(given, RANK=str(number), LOCAL_RANK=str(number))
-    silence_others()
-    store = dist.TCPStore(given["MASTER_ADDR"], int(given["MASTER_PORT"]), is_master=False)
-    _stores.append(dist.PrefixStore("sparing", store))
+    store = TCPStore(given["MASTER_ADDR"], int(given["MASTER_PORT"]), is_master=False)
+    _stores.append(PrefixStore("sparing", store))
     code = 0
     with terminations_raised():
         try:

@@ -85,8 +85,9 @@ def train(
 
     On Ctrl-C the step in progress is finished and saved, then ``KeyboardInterrupt`` is raised; a
     second one stops at once. Under torchrun or accelerate every process calls this with the same
-    arguments; process 0 alone writes, and all get its result. Raises ``UsageError`` for a loss that is not finite, too little memory
-    or a folder that cannot be written, ``CheckpointError`` for another run or no checkpoint there.
+    arguments; process 0 alone writes, and all get its result. Raises ``UsageError`` for a loss that
+    is not finite, too little memory or a folder that cannot be written, ``CheckpointError`` for
+    another run or no checkpoint there, ``ProcessLost`` where another process ended.
     """
     recipe, folder = recipe or Recipe(), Path(output_dir)
     if objective is None:
@@ -136,23 +137,13 @@ def _run(
     on_progress: Callable[[float, str], None] | None,
     meter: StepMeter | None,
 ) -> TrainResult:
-    if len(task.train) == 0:
-        raise UsageError(f"task {task.name} has no training examples")
-    if len(task.validation) == 0:
-        raise UsageError(
-            f"task {task.name} has no validation examples to choose the best epoch by: give some, "
-            "or ten training examples and more, of which a tenth is held out"
-        )
+    _require_examples(task)
     description = description_of(model, task, recipe, objective)
 
     def opened() -> tuple[bool, Path | None, list[str]]:
         if resume == "never" or not (folder / RESULT).exists():
             require_room(model, task, recipe)
-        folder.mkdir(parents=True, exist_ok=True)
-        open_record(folder, description, resume)
-        if (folder / RESULT).exists():
-            return True, None, []
-        return False, *checkpoints.last_good(folder, model)
+        return _opened(model, folder, description, resume)
 
     finished, start, notes = first(opened)
     if finished:
@@ -168,6 +159,27 @@ def _run(
     if not journal.out_of_patience:
         steps = _train(model, task, recipe, folder, objective, journal, start)
     return _finish(model, folder, journal, steps, recipe, notes, task)
+
+
+def _require_examples(task: Task) -> None:
+    if len(task.train) == 0:
+        raise UsageError(f"task {task.name} has no training examples")
+    if len(task.validation) == 0:
+        raise UsageError(
+            f"task {task.name} has no validation examples to choose the best epoch by: give some, "
+            "or ten training examples and more, of which a tenth is held out"
+        )
+
+
+def _opened(
+    model: PreTrainedModel, folder: Path, description: dict[str, Any], resume: str
+) -> tuple[bool, Path | None, list[str]]:
+    """Whether the training in the folder has ended, else where it goes on, with notes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    open_record(folder, description, resume)
+    if (folder / RESULT).exists():
+        return True, None, []
+    return False, *checkpoints.last_good(folder, model)
 
 
 def _train(
@@ -257,9 +269,7 @@ def _finish(
     return first(lambda: _written(model, folder, result, task))
 
 
-def _written(
-    model: PreTrainedModel, folder: Path, result: TrainResult, task: Task
-) -> TrainResult:
+def _written(model: PreTrainedModel, folder: Path, result: TrainResult, task: Task) -> TrainResult:
     """Save the model and the result, remove files not needed any more."""
     write_pretrained(model, folder)
     if task.tokenizer is not None:
