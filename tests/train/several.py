@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 import sparing
+from sparing.core.errors import UsageError
 from sparing.core.ranks import everywhere, rank, wait_for_all, world
 from sparing.models import build_model
 from sparing.tasks import Examples, load_task
@@ -365,3 +366,36 @@ def run_all(folder):
     model, task, recipe, given = CASES["classes"]()
     train(model, task, recipe, output_dir=folder / "begun by one", **given)
     wait_for_all()
+
+
+def fail(way, folder):
+    """A training in one of several processes that ends in this way."""
+    torch.set_num_threads(1)
+    join(cpu=True)
+    model, task, recipe, given = of_augmented() if way == "loss" else of_classes()
+    if way == "loss" and rank() == 1:
+        task.train.inputs[:] = float("nan")
+    if way != "loss" and rank() == 1:
+        given = {"objective": Failing(way)}
+    train(model, task, recipe, output_dir=folder / "run", **given)
+
+
+class Failing(LabelLoss):
+    """A loss that fails in the third step."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.way = way
+
+    def __call__(self, model, batch, step):
+        """The loss, until then."""
+        if step == 2:
+            ends = {"killed": signal.SIGKILL, "terminated": signal.SIGTERM}
+            ends["interrupted"] = signal.SIGINT
+            if self.way in ends:
+                os.kill(os.getpid(), ends[self.way])
+            if self.way == "ended":
+                os._exit(5)
+            if self.way == "one":
+                raise UsageError("process 1 alone fails")
+        return super().__call__(model, batch, step)

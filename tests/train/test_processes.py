@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
 
+import psutil
 import pytest
 from safetensors.torch import load_file
 
-from sparing.train import train
-from sparing.train.processes import run_in
-from tests.train.several import CASES, StopAt, run_all, run_case
+from sparing.core.errors import DataError, ProcessLost, Unsupported, UsageError
+from sparing.core.interrupts import Terminated
+from sparing.core.ranks import share_of
+from sparing.train import train, trainer
+from sparing.train.metering import Totals
+from sparing.train.processes import environment_world, read_error, run_in, write_error
+from tests.train.several import CASES, StopAt, fail, run_all, run_case
 
 SAME = 1e-8
 
@@ -78,3 +89,181 @@ def test_two_processes_go_on_with_what_one_began(both, whole):
     result = json.loads((both / "begun by one" / "result.json").read_text())
     assert "resumed from step" in result["notes"][-1]
     assert farthest(whole, load_file(both / "begun by one" / "model.safetensors")) < SAME
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 7])
+@pytest.mark.parametrize("whole", [1, 2, 5, 7, 16])
+def test_shares_are_all_examples_once(whole, processes):
+    shares = [share_of(whole, number, processes) for number in range(processes)]
+    rows = [row for one in shares if not one.empty for row in range(one.start, one.stop)]
+    assert rows == list(range(whole))
+    sizes = [0 if one.empty else one.stop - one.start for one in shares]
+    assert max(sizes) - min(sizes) <= 1
+    assert all(one.rows == slice(0, 1) for one in shares if one.empty)
+
+
+LAUNCHED = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"WORLD_SIZE": "two"}, UsageError, "WORLD_SIZE is 'two'"),
+        ({"WORLD_SIZE": "0"}, UsageError, "WORLD_SIZE is '0'"),
+        ({"WORLD_SIZE": "2"}, UsageError, "WORLD_SIZE is 2, but RANK is not set"),
+        (LAUNCHED | {"RANK": "2"}, UsageError, "RANK is 2, but WORLD_SIZE is 2"),
+        (LAUNCHED | {"ACCELERATE_USE_FSDP": "true"}, Unsupported, "FSDP: .*1 billion parameters"),
+    ],
+)
+def test_launchers_that_went_wrong_are_named(given, error, words):
+    with pytest.raises(error, match=words):
+        environment_world(given)
+
+
+def test_a_whole_environment_is_read():
+    assert environment_world({}) == 1
+    assert environment_world(LAUNCHED) == 2
+
+
+def test_fewer_gpus_than_processes(monkeypatch):
+    for name, value in LAUNCHED.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setattr("sparing.train.trainer.on_cpu", lambda recipe: False)
+    model, task, recipe, _ = CASES["classes"]()
+    with pytest.raises(UsageError, match="2 processes for 1 GPUs"):
+        trainer.join_for(model, recipe, trainer.usual_loss("", None, recipe.distillation))
+
+
+class Unsplit:
+    """A loss that does not say whether its means are over all processes."""
+
+    teacher = None
+
+
+def test_what_cannot_be_shared_is_refused(monkeypatch):
+    model, _, recipe, _ = CASES["classes"]()
+    loss = trainer.usual_loss("", None, recipe.distillation)
+    monkeypatch.setattr(trainer, "join", lambda cpu: 9)
+    with pytest.raises(UsageError, match="9 processes for batches of 8 examples"):
+        trainer.join_for(model, recipe, loss)
+    recipe = replace(recipe, batch_size=9)
+    trainer.join_for(model, recipe, loss)
+    with pytest.raises(Unsupported, match="Unsplit does not say"):
+        trainer.join_for(model, recipe, Unsplit())
+    model.config.layerdrop = 0.1
+    with pytest.raises(Unsupported, match="layerdrop"):
+        trainer.join_for(model, recipe, loss)
+
+
+class Counter:
+    """Joules of the machine and of this process."""
+
+    whole_machine = frozenset({"package_j"})
+
+    def start(self):
+        """Nothing to begin."""
+
+    def stop(self):
+        """A window."""
+        return {"package_j": 5.0, "cpu_j": 2.0, "late_j": 1.0}
+
+
+def test_energy_is_summed_over_processes_except_of_the_whole_machine(monkeypatch):
+    others = [{"package_j": 6.0, "cpu_j": 3.0}]
+    monkeypatch.setattr("sparing.train.metering.everywhere", lambda window: [window, *others])
+    totals = Totals(Counter())
+    for number in (1, 2):
+        totals.go_on()
+        assert totals.read() == {"package_j": 5.0 * number, "cpu_j": 5.0 * number}
+
+
+def test_errors_are_the_same_in_another_process():
+    for error in (UsageError("a"), DataError("b")):
+        again = read_error(write_error(error))
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+    assert type(read_error(write_error(KeyError("c")))) is RuntimeError
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("way", "error", "words"),
+    [
+        ("loss", UsageError, r"^the loss is nan at step 1: the input pixel_values is not finite"),
+        ("one", UsageError, "^process 1 alone fails$"),
+        ("killed", ProcessLost, "^process 1 of 2 ended by SIGKILL"),
+        ("ended", ProcessLost, "ended with exit code 5"),
+        ("interrupted", KeyboardInterrupt, ""),
+        ("terminated", Terminated, ""),
+    ],
+)
+def test_what_fails_in_one_process_is_raised_once(way, error, words, tmp_path, capfd):
+    with pytest.raises(error, match=words):
+        run_in(2, fail, way, tmp_path)
+    captured = capfd.readouterr()
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+
+
+TRAINING = ("train", "digits", "--epochs", "3", "--set", "sizes.layers=1")
+TRAINING += ("--set", "recipe.save_every_steps=4", "--set", "recipe.precision=float32")
+
+
+def _begun(command, folder):
+    """A started command and its ranks, once there is a checkpoint."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not list(folder.glob("checkpoint-*")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    children = psutil.Process(process.pid).children(recursive=True)
+    ranks = [one for one in children if "spawn_main" in " ".join(one.cmdline())]
+    return process, sorted(ranks, key=lambda one: one.create_time())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "whom", "code", "line"),
+    [
+        (signal.SIGKILL, 0, 1, "process 0 of 2 ended by SIGKILL"),
+        (signal.SIGKILL, 1, 1, "process 1 of 2 ended by SIGKILL"),
+        (signal.SIGTERM, None, 143, "ended by SIGTERM"),
+        (signal.SIGINT, 1, 130, "interrupted"),
+    ],
+)
+def test_a_command_that_ends_goes_on_later(number, whom, code, line, tmp_path):
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "sparing", *TRAINING, "--output-dir", str(folder)]
+    process, ranks = _begun([*command, "--processes", "2"], folder)
+    assert len(ranks) == 2
+    (process if whom is None else ranks[whom]).send_signal(number)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == code
+    assert not any(rank.is_running() for rank in ranks)
+    assert out == ""
+    (said,) = [text for text in err.splitlines() if text.startswith("sparing: ")]
+    assert line in said
+    assert "the same command resumes" in said
+    assert "Traceback" not in err
+    again = subprocess.run([*command, "--processes", "2"], capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    notes = json.loads((folder / "result.json").read_text())["notes"]
+    assert any(note.startswith("resumed from step") for note in notes)
+    assert again.stdout.count("test accuracy") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
+def test_launchers_print_once(launcher, tmp_path):
+    ways = {
+        "torchrun": ("--nproc-per-node", "2"),
+        "accelerate": ("launch", "--multi_gpu", "--num_processes", "2"),
+    }
+    program = str(Path(sys.executable).with_name(launcher))
+    command = [program, *ways[launcher], "-m", "sparing", *TRAINING, "--output-dir", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("chance level") == 1
+    wrong = subprocess.run([*command, "--epochs", "-1"], capture_output=True, text=True)
+    assert wrong.returncode != 0
+    assert len([text for text in wrong.stderr.splitlines() if text.startswith("sparing: ")]) == 1

@@ -62,8 +62,8 @@ def environment_world(environment: Mapping[str, str] | None = None) -> int:
     for name in ("FSDP", "DEEPSPEED"):
         if given.get(f"ACCELERATE_USE_{name}", "").lower() == "true":
             raise Unsupported(
-                f"train copies the whole model to each process; {name} is not supported: from about "
-                "1 billion parameters on it is needed; below, launch without it"
+                f"train copies the whole model to each process and does not support {name}: from "
+                "about 1 billion parameters on it is needed; below, launch without it"
             )
     return processes
 
@@ -201,7 +201,7 @@ def run_in(processes: int, function: Callable[..., None], *arguments: Any) -> No
     if sys.platform == "linux":
         given["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
     with _environment(given):
-        context = start_processes(
+        context = start_processes(  # type: ignore[no-untyped-call]
             _one, (given, function, arguments), processes, join=False, start_method="spawn"
         )
     with _passed_on(context) as received:

@@ -87,7 +87,7 @@ def train(
     second one stops at once. Under torchrun or accelerate every process calls this with the same
     arguments; process 0 alone writes, and all get its result. Raises ``UsageError`` for a loss that
     is not finite, too little memory or a folder that cannot be written, ``CheckpointError`` for
-    another run or no checkpoint there, ``ProcessLost`` where another process ended.
+    another run or no checkpoint there. Where another process was killed it is ``ProcessLost``.
     """
     recipe, folder = recipe or Recipe(), Path(output_dir)
     if objective is None:
@@ -95,7 +95,7 @@ def train(
     elif teacher is not None:
         raise UsageError("give train a teacher or an objective, which has its own; not both")
     with errors_shared(), _disk_errors(folder), quiet(), generators_kept():
-        join_for(recipe, objective)
+        join_for(model, recipe, objective)
         return _run(model, task, recipe, folder, objective, resume, on_progress, meter)
 
 
@@ -112,19 +112,27 @@ def _disk_errors(folder: Path) -> Iterator[None]:
         raise UsageError(f"cannot write to {folder}: the disk may be full") from error
 
 
-def join_for(recipe: Recipe, objective: Objective) -> None:
-    """Join the processes of a launcher, if there are several that this training can use."""
+def join_for(model: PreTrainedModel, recipe: Recipe, objective: Objective) -> None:
+    """Join the processes of a launcher; raises ``UsageError`` where they cannot share the work."""
     processes = join(cpu=on_cpu(recipe))
+    if processes == 1:
+        return
     if processes > recipe.batch_size:
         raise UsageError(
             f"{processes} processes for batches of {recipe.batch_size} examples: start at most "
             f"{recipe.batch_size}, or raise recipe.batch_size"
         )
-    if processes > 1 and not splits(objective):
+    if not splits(objective):
         raise Unsupported(
             f"the loss {type(objective).__name__} does not say that it splits a batch over "
             "processes (splits = True): train in one process"
         )
+    for name in ("layerdrop", "encoder_layerdrop", "decoder_layerdrop"):
+        if getattr(model.config, name, 0):
+            raise Unsupported(
+                f"the model's {name} would leave out other layers in each process: set it to 0, "
+                "or train in one process"
+            )
 
 
 def _run(
