@@ -26,7 +26,7 @@ from torch.multiprocessing.spawn import (
 
 from sparing.core import errors
 from sparing.core.errors import ProcessLost, SparingError, Unsupported, UsageError
-from sparing.core.interrupts import Terminated, terminations_raised
+from sparing.core.interrupts import SIGNALS, Terminated, terminations_raised
 from sparing.core.ranks import is_first, world
 from sparing.core.reading import parse_json
 
@@ -232,11 +232,12 @@ def _failure(codes: list[int], error: str | None) -> BaseException:
         if code in (-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS):
             name = signal.Signals(-code).name
             return ProcessLost(f"process {number} of {len(codes)} ended by {name}; {RESUMES}")
-    for code in codes:
-        if code in (128 + signal.SIGINT, -signal.SIGINT):
-            return KeyboardInterrupt()
-        if code in (128 + signal.SIGTERM, -signal.SIGTERM, 128 + signal.SIGHUP, -signal.SIGHUP):
-            return Terminated(code - 128 if code > 0 else -code)
+    signals = {code - 128 if code > 128 else -code for code in codes}
+    for number in SIGNALS:  # processes that it did not reach end as by Ctrl-C
+        if number in signals:
+            return Terminated(number)
+    if signal.SIGINT in signals:
+        return KeyboardInterrupt()
     return ProcessLost(f"a process of {len(codes)} ended with exit code {max(codes)}; {RESUMES}")
 
 
