@@ -19,6 +19,7 @@ from sparing.models import build_model
 from sparing.tasks import Examples, load_task
 from sparing.train import Distillation, Recipe, train
 from sparing.train import _loop as loop
+from sparing.train._shares import reseed
 from sparing.train.augmentation import Augmented
 from sparing.train.boxes import BoxLoss
 from sparing.train.contrastive import HardNegatives
@@ -365,7 +366,26 @@ def run_all(folder):
         raise AssertionError("the training was not interrupted")
     model, task, recipe, given = CASES["classes"]()
     train(model, task, recipe, output_dir=folder / "begun by one", **given)
+    dropped(folder)
     wait_for_all()
+
+
+def dropped(folder):
+    """With dropout, a training that two processes began and went on with has the same bits."""
+    task, ends = token_task(COUNT), []
+    for name, stop in (("whole", None), ("parts", StopAt(0.6)), ("parts", None)):
+        model = token_model(task, dropout=0.3)
+        stop = stop if rank() == 0 else None
+        try:
+            train(model, task, RECIPE, output_dir=folder / "dropped" / name, on_progress=stop)
+        except KeyboardInterrupt:
+            continue
+        ends.append(torch.cat([value.flatten() for value in model.state_dict().values()]))
+    assert len(ends) == 2
+    assert torch.equal(*ends)
+    torch.manual_seed(0)
+    reseed(RECIPE.seed, 5)
+    assert len({*everywhere(float(torch.rand(())))}) == 2, "processes draw the same dropout"
 
 
 def fail(way, folder):
