@@ -44,6 +44,7 @@ PLACES = {
         "core/folder.py",  # the rule itself
         "experiment/registry.py",  # the parts of a study that is installed, or that a person names
         "cli/__init__.py",  # what a person types after --import
+        "cli/train.py",  # the same in each of several processes
         "core/children.py",  # what the parent names
         "measure/memory.py",  # what the parent names
         "export/_extra.py",  # optional packages, named by the code
@@ -58,6 +59,7 @@ EXCEPTIONS = {
     ("measure/memory.py", "os.fdopen"),
     ("measure/memory.py", "write_text"),
     ("testing/behaviour.py", "torch.save"),
+    ("train/_shares.py", "torch.save"),  # in Trainer's format, which a process alone reads
     ("cli/_endings.py", "os.open"),
     ("cli/_endings.py", "open for writing"),
 }

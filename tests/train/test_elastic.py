@@ -210,12 +210,12 @@ def test_all_exits_count_alike():
     given = {name: value for name, value in batch.items() if name != "labels"}
     weights = Distillation(labels=0.3, outputs=0.8, hidden_states=0.0, temperature=3.0)
     plan = narrowed(adaptive.encoder.sizes, 0.5)
-    goal, losses = teacher(**given).logits.float(), []
+    goal, losses = teacher(**given).logits, []
     answers = adaptive.encoder.trace(*adaptive.embed(**given), plan).answers
     assert tuple(answers) == (1, 3, 4)
     for logits in answers.values():
-        right = F.cross_entropy(logits.float(), batch["labels"])
-        losses.append(0.3 * right + 0.8 * output_divergence(logits.float(), goal, 3.0))
+        right = F.cross_entropy(logits, batch["labels"])
+        losses.append(0.3 * right + 0.8 * output_divergence(logits, goal, 3.0))
     loss = ElasticLoss(teacher, weights, HALF)(adaptive, batch, 0)
     near(loss, sum(losses) / 3, within=1e-6)
 

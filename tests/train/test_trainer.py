@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from sparing.core.errors import CheckpointError, Unsupported, UsageError
+from sparing.core.errors import CheckpointError, UsageError
 from sparing.core.progress import progress_to
 from sparing.models import build_model
 from sparing.tasks import load_task
@@ -360,12 +360,6 @@ def test_each_epoch_has_its_own_order(task, tmp_path, monkeypatch):
     )
     train(token_model(task), task, RECIPE, output_dir=tmp_path)
     assert epochs == [0, 1, 2, 3]
-
-
-def test_several_processes_are_refused(task, tmp_path, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(Unsupported, match="one process"):
-        train(token_model(task), task, RECIPE, output_dir=tmp_path)
 
 
 def test_no_examples_are_refused(task, tmp_path):

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, get_args, get_type_hints
 
 import typer
 
-from sparing.cli._endings import USED_WRONGLY, exit_code, note, say
+from sparing.cli._endings import USED_WRONGLY, exit_code, note, say, silence_others
 from sparing.cli._groups import PANELS, DefaultGroup, Verbs
 from sparing.core.errors import UsageError, one_line
 from sparing.core.folder import IMPORTED, Folder
@@ -146,6 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
     A misspelled verb or option gets one line, like every other mistake.
     """
+    silence_others()
     # not list(...): once loaded, the verb of that name hides the builtin in this module
     words = None if arguments is None else [*arguments]
     sys.exit(exit_code(lambda: _run(words)))

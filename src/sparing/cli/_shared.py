@@ -73,9 +73,8 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
         verb_name = function.__module__.rpartition(".")[2]
-        form = TASK_OPTIONS.get(verb_name, "--set task_options.{}")
         try:
-            with option_form(form), _source_notes():
+            with spoken(verb_name):
                 return function(*args, **kwargs)
         except KeyboardInterrupt as stop:
             hint = "; finished work is saved: the same command resumes it"
@@ -92,6 +91,13 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
             raise typer.Exit(code) from None
 
     return guarded
+
+
+@contextmanager
+def spoken(verb_name: str) -> Iterator[None]:
+    """Messages inside name options as the command line writes them; notes on files are printed."""
+    with option_form(TASK_OPTIONS.get(verb_name, "--set task_options.{}")), _source_notes():
+        yield
 
 
 class _Notes(logging.Handler):

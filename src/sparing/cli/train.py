@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from sparing.cli._shared import Data, Json, Overwrite, emit, progress_bar, seed_list, verb, words
+from sparing.cli._endings import silence_others
+from sparing.cli._shared import (
+    Data,
+    Json,
+    Overwrite,
+    emit,
+    progress_bar,
+    seed_list,
+    spoken,
+    verb,
+    words,
+)
 from sparing.core.errors import UsageError, nearest
+from sparing.core.folder import IMPORTED
 from sparing.train.recipe import PRECISIONS, Precision, default_recipe
 
 if TYPE_CHECKING:
@@ -40,18 +54,61 @@ def run(
         list[str] | None,
         typer.Option("--set", help="path=value, such as options.slots=32 or recipe.batch_size=32."),
     ] = None,
+    processes: Annotated[
+        int, typer.Option(help="Processes on this machine that share every batch.")
+    ] = 1,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
     """Train a model on a task, with any attention.
 
-    The same command resumes a training that was interrupted.
+    The same command resumes a training that was interrupted. torchrun and accelerate may start it.
     """
-    from sparing.experiment.training import train_seeds
-
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # else DDP warns at its first step
     named = {"task": task, "model": model, "seeds": seed_list(seeds), "mechanism": mechanism}
     named |= {"layers": layers, "distil_from": distil_from}
     training = _training(named, settings or [], epochs, precision, track)
+    _start(processes, training, output_dir, data, overwrite, as_json)
+
+
+def _start(processes: int, training: Training, *given: Any) -> None:
+    """Train in this process, or in several new ones."""
+    if processes == 1:
+        _train(training, *given)
+        return
+    _check_processes(processes, training)
+    from sparing.train.processes import run_in
+
+    run_in(processes, _train_in_one, tuple(IMPORTED), training, *given)
+
+
+def _check_processes(processes: int, training: Training) -> None:
+    """Refuse what no process could do, before any is started."""
+    if processes < 1:
+        raise UsageError(f"--processes must be at least 1; got {processes}")
+    if int(os.environ.get("WORLD_SIZE", "1") or 1) > 1:
+        raise UsageError("--processes starts processes itself: leave torchrun or accelerate out")
+    batch = training.recipe.batch_size
+    if processes > batch:
+        raise UsageError(
+            f"--processes {processes}: a batch has {batch} examples, at least one for each process"
+        )
+
+
+def _train_in_one(imported: tuple[str, ...], *given: Any) -> None:
+    """Train in one of several processes, with the modules that --import named."""
+    silence_others()
+    for name in imported:
+        importlib.import_module(name)
+    with spoken("train"):
+        _train(*given)
+
+
+def _train(
+    training: Training, output_dir: Path, data: Path | None, overwrite: bool, as_json: bool
+) -> None:
+    from sparing.experiment.training import train_seeds
+
     shown = (lambda text: None) if as_json else print
     with progress_bar(quiet=as_json) as show:
         outcome = train_seeds(

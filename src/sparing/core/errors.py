@@ -59,6 +59,10 @@ class NotFinite(UsageError):
     """A number that is not finite: of an input, or of a training that diverges."""
 
 
+class ProcessLost(SparingError):
+    """One of several processes of a training ended: it was killed, or the machine lost it."""
+
+
 class DataError(SparingError):
     """A data file is missing, cut short or of another format; the message names its path."""
 

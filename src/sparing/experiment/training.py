@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sparing.core.errors import UsageError
 from sparing.core.paths import expanded
 from sparing.core.progress import Progress
+from sparing.core.ranks import first, first_before_others, is_first
 from sparing.core.reading import parse_json, read_plain
 from sparing.core.writing import write_atomically
 from sparing.experiment.inputs.fit import require_fit, require_reads
@@ -19,7 +21,9 @@ from sparing.experiment.run import TRAIN, open_run
 from sparing.experiment.study import base_config
 from sparing.models import build_model, default_model
 from sparing.train import evaluate, train
+from sparing.train.processes import errors_shared, join
 from sparing.train.recipe import Recipe
+from sparing.train.room import on_cpu
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -68,33 +72,56 @@ def train_seeds(
 ) -> dict[str, Any]:
     """Train and evaluate every seed in its folder; an interrupted training goes on.
 
-    ``on_swap`` receives the report of a swap before the first training. Raises ``UsageError`` for a
-    folder that holds something else.
+    ``on_swap`` receives the report of a swap before the first training. Under torchrun or
+    accelerate every process calls this; process 0 writes, reports and evaluates. Raises
+    ``UsageError`` for a folder that holds something else.
     """
+    with errors_shared():
+        join(cpu=on_cpu(training.recipe))
+        return _train_seeds(training, folder, data, on_progress, on_swap, overwrite)
+
+
+def _train_seeds(
+    training: Training,
+    folder: Path,
+    data: Path | None,
+    on_progress: Progress,
+    on_swap: Callable[[str], None],
+    overwrite: bool,
+) -> dict[str, Any]:
     if overwrite:
         _require_elsewhere(training, folder)
-    task, options = load_for(training.task, training.task_options, training.model, data)
+    with first_before_others():  # it may write prepared data
+        task, options = load_for(training.task, training.task_options, training.model, data)
     model = training.model or default_model(task)
     training = replace(training, model=model, task_options=options)
-    first, swapped = _build(training, task, training.seeds[0])
+    built, swapped = _build(training, task, training.seeds[0])
     teacher = _teacher(training, task)
-    _refuse_strangers(folder)
+    first(lambda: _refuse_strangers(folder))
     identity = parse_json(json.dumps(asdict(training), default=str))
     config = base_config(TRAIN, identity, [task], [training.model, training.distil_from])
-    with open_run(folder / STATE, config, overwrite=overwrite):
-        if overwrite:
-            _drop_trainings(folder)
-        if swapped:
+    with ExitStack() as opened:
+        first(lambda: _open(opened, folder, config, overwrite))
+        if swapped and is_first():
             on_swap(swapped["text"])
         runs = []
         for number, seed in enumerate(training.seeds):
-            built = first if number == 0 else _build(training, task, seed)[0]
+            if number:
+                built = _build(training, task, seed)[0]
             seed_dir = folder if len(training.seeds) == 1 else folder / f"seed-{seed}"
             tell = _part(on_progress, number, len(training.seeds), seed)
             runs.append(_train_one(built, task, training.recipe, seed, seed_dir, teacher, tell))
         outcome = _outcome(training, task, folder, swapped, runs)
-        write_atomically(folder / STATE / "outcome.json", json.dumps(outcome, indent=2) + "\n")
+        text = json.dumps(outcome, indent=2) + "\n"
+        first(lambda: write_atomically(folder / STATE / "outcome.json", text))
     return outcome
+
+
+def _open(opened: ExitStack, folder: Path, config: dict[str, Any], overwrite: bool) -> None:
+    """Open the run of a training until ``opened`` is closed."""
+    opened.enter_context(open_run(folder / STATE, config, overwrite=overwrite))
+    if overwrite:
+        _drop_trainings(folder)
 
 
 def _require_elsewhere(training: Training, folder: Path) -> None:
@@ -217,7 +244,7 @@ def _train_one(
         teacher=teacher,
         on_progress=tell,
     )
-    evaluation = evaluate(model, task)
+    evaluation = first(lambda: replace(evaluate(model, task), outputs=None, truth=None))
     facts = {name: value for name, value in asdict(result).items() if name != "curve"}
     return {
         "seed": seed,

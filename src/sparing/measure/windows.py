@@ -22,6 +22,12 @@ class EnergyWindows:
         self.notes: dict[str, None] = {}
         self._open = False
 
+    @property
+    def whole_machine(self) -> set[str]:
+        """The names of counters, which count every process; an estimate counts this one alone."""
+        counted = [part for part in self.components if part.obtained != "estimated"]
+        return {f"{component.name}{SUFFIX}" for component in counted}
+
     def start(self) -> None:
         """Begin a window."""
         self.meter.__enter__()

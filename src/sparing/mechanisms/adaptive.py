@@ -13,6 +13,7 @@ from sparing.core.errors import UsageError, require_choice
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
+from sparing.core.ranks import mean_of
 from sparing.core.recording import is_logged, report
 from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
@@ -210,11 +211,11 @@ class Adaptive(Mechanism):
         if not (self._from_input or self.scores == "global"):
             return
         if self.literal_loss:
-            loss = (1 - score).mean() / self.heads.count
+            loss = mean_of(1 - score) / self.heads.count
         elif self.budget is None:
-            loss = score.mean()
+            loss = mean_of(score)
         else:
-            loss = (score.mean() / self.budget - 1).square()
+            loss = (mean_of(score) / self.budget - 1).square()
         report(self, "auxiliary_loss", loss)
 
     def _is_recorded(self, *tensors: Tensor) -> bool:

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from sparing.core.ranks import over_ranks
 from sparing.train.recipe import Auxiliary
 
 Entry = Mapping[str, float | int]
@@ -26,18 +27,23 @@ def with_auxiliary(
     """The loss plus the weighted mean of the layers' ``auxiliary_loss``.
 
     It is a mean, so the weight has the same meaning for models of any depth. Without such losses
-    the loss does not change.
+    the loss does not change. In several processes a number is the same in all of them already;
+    others have a row for each example.
     """
     losses = reported(log, "auxiliary_loss")
     if not losses or not weight:
         return loss
-    return loss + weight * torch.stack([one.to(loss) for one in losses]).mean()
+    mean = torch.stack([one.to(loss) for one in losses]).mean()
+    return loss + weight * (over_ranks(mean, len(losses[0])) if losses[0].ndim else mean)
 
 
 def mean_score(log: Mapping[str, Sequence[Tensor]]) -> float | None:
     """The mean over layers, rows and heads of the scores that layers reported, if any did."""
     scores = [value.detach().float().mean() for value in reported(log, "score")]
-    return float(torch.stack(scores).mean()) if scores else None
+    if not scores:
+        return None
+    rows = len(reported(log, "score")[0])
+    return float(over_ranks(torch.stack(scores).mean(), rows))
 
 
 def fell_below(curve: Sequence[Entry], auxiliary: Auxiliary) -> bool:

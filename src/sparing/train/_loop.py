@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,20 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
 from sparing.core.errors import NotFinite
+from sparing.core.ranks import Share, anywhere, everywhere, first, is_first, sharing, world
 from sparing.core.recording import record
 from sparing.tasks import Task
 from sparing.train._auxiliary import fell_below, mean_score, replaces, with_auxiliary
 from sparing.train._metrics import MetricsFile
+from sparing.train._shares import (
+    SHARE,
+    load_generators,
+    reseed,
+    save_generators,
+    shared_loader,
+    taken,
+    through,
+)
 from sparing.train.checkpoints import save_weights
 from sparing.train.evaluation import Evaluation, evaluate
 from sparing.train.metering import StepMeter, Totals
@@ -29,6 +40,7 @@ from sparing.train.rates import quicken
 from sparing.train.recipe import Recipe
 
 PROGRESS_SECONDS = 0.2
+INPUT = "the input"
 
 
 class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transformers is untyped
@@ -90,6 +102,7 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Start the clock: the batch has been loaded."""
+        reseed(self.recipe.seed, state.global_step)
         self.totals.go_on()
         self._started = time.perf_counter()
 
@@ -105,9 +118,14 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
             self.metrics.append({"kind": "train", **entry, "loss": _mean(self.since_log)})
             self.since_log = []
         self._report(state)
-        if self.interrupted:
+        if self.agree():
             control.should_save = control.should_training_stop = True
         return control
+
+    def agree(self) -> bool:
+        """Whether any process was interrupted; all of them know afterwards."""
+        self.interrupted = anywhere(self.interrupted)
+        return self.interrupted
 
     def on_validation(
         self, state: Any, control: Any, evaluation: Evaluation, time_s: float
@@ -152,7 +170,11 @@ class Journal(TrainerCallback, ExportableState):  # type: ignore[misc]  # transf
         """Report progress, at most so often that reporting costs little time."""
         now = time.perf_counter()
         done = state.global_step >= state.max_steps
-        if self.on_progress is None or (now - self._reported < PROGRESS_SECONDS and not done):
+        if (
+            not is_first()
+            or self.on_progress is None
+            or (now - self._reported < PROGRESS_SECONDS and not done)
+        ):
             return
         self._reported = now
         text = f"epoch {math.ceil(state.epoch)} of {state.num_train_epochs}"
@@ -199,6 +221,13 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
         self.journal.sampler = sampler
         return sampler
 
+    def get_train_dataloader(self) -> Any:
+        """Trainer's in one process; in several, each has its rows of every batch."""
+        if world() == 1:
+            return super().get_train_dataloader()
+        pinned = self.args.dataloader_pin_memory
+        return shared_loader(self.task, self._get_train_sampler(), pinned=pinned)
+
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         """Trainer's, made once; parameters of mechanisms may have their own rate."""
         made = self.optimizer is not None
@@ -219,14 +248,19 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
         The step's number seeds everything random in the objective. Trainer lowers the precision of
         ``model.forward`` alone; an objective may also call a model's parts, and a teacher.
         """
+        share = taken(inputs)
+        return through(model, lambda: self._loss(inputs, share))
+
+    def _loss(self, inputs: dict[str, Tensor], share: Share | None) -> Tensor:
         step = self.state.global_step
-        with record(model) as log, self.accelerator.autocast():
-            loss = self.objective(model, inputs, step)
-        score = mean_score(log)
-        if score is not None:
-            self.journal.head_scores.append(score)
-        weight = self.recipe.auxiliary.weight_at(step, self.state.max_steps)
-        return with_auxiliary(loss, log, weight)
+        with sharing(share):
+            with record(self.model) as log, self.accelerator.autocast():
+                loss = self.objective(self.model, inputs, step)
+            score = mean_score(log)
+            if score is not None:
+                self.journal.head_scores.append(score)
+            weight = self.recipe.auxiliary.weight_at(step, self.state.max_steps)
+            return with_auxiliary(loss, log, weight)
 
     def training_step(
         self, model: nn.Module, inputs: dict[str, Tensor], num_items_in_batch: Any = None
@@ -237,24 +271,26 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
             loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
         value = loss.item()
         if not math.isfinite(value):
+            reasons = everywhere(first_not_finite(self.model, inputs))
+            of_inputs = [reason for reason in reasons if reason.startswith(INPUT)]
             raise NotFinite(
                 f"the loss is {value} at step {self.state.global_step + 1}: "
-                f"{first_not_finite(self.model, inputs)}"
+                f"{(of_inputs or reasons)[0]}"
             )
         self.journal.since_log.append(value)
         self.journal.since_validation.append(value)
-        self.journal.examples_seen += len(inputs["labels"])
+        share: Any = inputs.get(SHARE)
+        self.journal.examples_seen += len(inputs["labels"]) if share is None else share.whole
         return loss
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """The task's metrics and the loss on the validation split, or the objective's own."""
+        """The task's metrics and the loss on the validation split, or the objective's own.
+
+        Process 0 evaluates; the others wait and get what it found, so all decide alike.
+        """
         self.journal.totals.read()
-        start, size = time.perf_counter(), self.args.eval_batch_size
-        validator = validator_of(self.objective)
-        if validator is None:
-            evaluation = evaluate(self.model, self.task, "validation", batch_size=size)
-        else:
-            evaluation = validator.validate(self.model, self.task, size)
+        start = time.perf_counter()
+        evaluation = first(self._evaluated)
         time_s = time.perf_counter() - start
         if not math.isfinite(evaluation.loss):
             raise NotFinite(
@@ -270,11 +306,33 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
         self.journal.on_validation(self.state, self.control, evaluation, time_s)
         return metrics
 
+    def _evaluated(self) -> Evaluation:
+        """Without the outputs, which no process needs any more."""
+        validator, size = validator_of(self.objective), self.args.eval_batch_size
+        if validator is None:
+            evaluation = evaluate(self.model, self.task, "validation", batch_size=size)
+        else:
+            evaluation = validator.validate(self.model, self.task, size)
+        return replace(evaluation, outputs=None, truth=None)
+
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write the weights of a checkpoint, outside the meter's window."""
         self.journal.totals.read()
         if self.args.should_save:
             save_weights(self.model, Path(output_dir or self.args.output_dir))
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        if world() == 1:
+            super()._save_rng_state(output_dir)
+        else:
+            save_generators(Path(output_dir))
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        """Process 0 goes on with its generators; the others are seeded anew at each step."""
+        if world() == 1:
+            super()._load_rng_state(checkpoint)
+        elif checkpoint is not None and is_first():
+            load_generators(Path(checkpoint))
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
         """0: Trainer's estimate ignores attention and reads the whole model at each step."""
@@ -284,8 +342,10 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
 def first_not_finite(model: nn.Module, inputs: dict[str, Tensor]) -> str:
     """The first non-finite input, parameter or gradient."""
     for name, value in inputs.items():
-        if value.is_floating_point() and not bool(value.isfinite().all()):
-            return f"the input {name} is not finite"
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            continue
+        if not bool(value.isfinite().all()):
+            return f"{INPUT} {name} is not finite"
     for name, value in model.named_parameters():
         if not bool(value.isfinite().all()):
             return f"the parameter {name} is not finite; a lower learning rate may help"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from sparing.core.ranks import is_first
 from sparing.core.reading import parse_json
 from sparing.core.writing import append, write_atomically
 
@@ -18,12 +19,13 @@ class MetricsFile:
         self.path = path
 
     def append(self, entry: Entry) -> None:
-        """Add one line."""
-        append(self.path, (json.dumps(entry) + "\n").encode())
+        """Add one line, in process 0 alone."""
+        if is_first():
+            append(self.path, (json.dumps(entry) + "\n").encode())
 
     def rewind(self, step: int) -> None:
         """Drop the lines after ``step``, and a half-written line."""
-        if not self.path.exists():
+        if not is_first() or not self.path.exists():
             return
         lines = []
         for line in self.path.read_text().splitlines():

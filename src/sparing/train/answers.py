@@ -9,6 +9,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
+from sparing.core.ranks import over_ranks
 from sparing.tasks.shared.task import UNLABELLED
 
 
@@ -38,6 +39,19 @@ def label_loss(
     Those of entities are a class for each token, and the loss is the mean over tokens with one. In
     float32 at least. Rows without a label (``UNLABELLED``) have no loss, but count in the mean.
     """
+    loss = _label_loss(logits, labels, reduction, answer)
+    if reduction == "none":
+        return loss
+    counted = (labels != UNLABELLED).sum() if answer == "entities" else len(labels)
+    return over_ranks(loss, counted)
+
+
+def _label_loss(
+    logits: Float[Tensor, "batch ..."],
+    labels: Shaped[Tensor, " batch"] | Shaped[Tensor, "batch _"],
+    reduction: Literal["mean", "none"],
+    answer: str,
+) -> Float[Tensor, "..."]:
     wide = logits if logits.dtype == torch.float64 else logits.float()
     if answer == "labels":
         goal = labels.to(wide.dtype)

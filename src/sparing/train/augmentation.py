@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from sparing.core.errors import UsageError
+from sparing.core.ranks import whole_batch
 from sparing.train.objective import Objective
 
 Images = Float[Tensor, "batch channels height width"]
@@ -41,7 +42,10 @@ class Augmentation:
             )
 
     def __call__(self, images: Images, name: int | str) -> Images:
-        """Changed images; a function of the images, the seed and the name alone."""
+        """Changed images; a function of the images, the seed and the name alone.
+
+        In several processes each image changes as in one.
+        """
         drawn = torch.Generator().manual_seed(random.Random(f"{self.seed}:{name}").getrandbits(63))
         images = self._moved(images, drawn)
         if not self.brightness and not self.contrast:
@@ -58,8 +62,10 @@ class Augmentation:
     def _moved(self, images: Images, drawn: torch.Generator) -> Images:
         """Mirrored and shifted: every pixel is read from its source position."""
         count, _, height, width = images.shape
-        mirrored = torch.rand(count, generator=drawn) < self.flips
-        down, right = torch.randint(-self.shift, self.shift + 1, (2, count), generator=drawn)
+        whole, here = whole_batch(count)
+        mirrored = (torch.rand(whole, generator=drawn) < self.flips)[here]
+        moves = torch.randint(-self.shift, self.shift + 1, (2, whole), generator=drawn)
+        down, right = moves[:, here]
         rows = (torch.arange(height) + down[:, None]).clamp(0, height - 1)
         columns = torch.arange(width).expand(count, -1)
         columns = columns.flip(1).where(mirrored[:, None], columns)
@@ -71,7 +77,8 @@ class Augmentation:
 
 def _even(images: Tensor, drawn: torch.Generator) -> Tensor:
     """One number from -1 to 1 for each image."""
-    numbers = 2 * torch.rand((len(images), 1, 1, 1), generator=drawn) - 1
+    whole, here = whole_batch(len(images))
+    numbers = 2 * torch.rand((whole, 1, 1, 1), generator=drawn)[here] - 1
     return numbers.to(images.device, images.dtype)
 
 

@@ -14,6 +14,8 @@ from transformers.image_transforms import center_to_corners_format
 from transformers.loss.loss_for_object_detection import box_iou, generalized_box_iou
 
 from sparing.core.errors import Unsupported, UsageError
+from sparing.core.ranks import over_ranks
+from sparing.mechanisms.shared.arithmetic import wide
 from sparing.tasks import Task
 from sparing.train.evaluation import Evaluation, evaluating
 
@@ -36,6 +38,7 @@ class BoxLoss:
 
     teacher: nn.Module | None = None
     metric = METRIC
+    splits = True
 
     def __init__(self, distance: float = 5.0, overlap: float = 2.0) -> None:
         if distance < 0 or overlap < 0:
@@ -51,15 +54,16 @@ class BoxLoss:
         if "boxes" not in batch:
             raise UsageError("a box loss needs a task with boxes")
         answer = _answer(model, batch["pixel_values"])
-        predicted, true = answer.boxes.float(), batch["boxes"].float()
-        kinds = F.cross_entropy(answer.logits.float(), batch["labels"])
+        predicted, true = wide(answer.boxes), wide(batch["boxes"])
+        kinds = F.cross_entropy(wide(answer.logits), batch["labels"])
         distance: Tensor = (predicted - true).abs().sum(1).mean()
         if not bool(distance.isfinite()):
-            return distance  # overlaps of such boxes raise; the training loop names the value
+            # overlaps of such boxes raise; the training loop names the value
+            return over_ranks(distance, len(true))
         corners = [center_to_corners_format(boxes) for boxes in (predicted, true)]
         apart = 1 - generalized_box_iou(*corners).diagonal()
         loss: Tensor = kinds + self.distance * distance + self.overlap * apart.mean()
-        return loss
+        return over_ranks(loss, len(true))
 
     def validate(self, model: nn.Module, task: Task, batch_size: int) -> Evaluation:
         """mAP@0.5, mean overlap and top-1 of the validation split."""

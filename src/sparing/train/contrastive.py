@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from sparing.core.errors import UsageError, require_choice
 from sparing.core.mechanism import without_autocast
+from sparing.core.ranks import gathered, whole_batch
 from sparing.mechanisms.shared.arithmetic import wide
 from sparing.tasks import Examples, Task
 from sparing.train.augmentation import Augmentation
@@ -42,6 +43,7 @@ class HardNegatives:
 
     teacher: nn.Module | None = None
     metric = METRIC
+    splits = True
 
     def __init__(
         self,
@@ -67,8 +69,10 @@ class HardNegatives:
         pixels, kinds = batch["pixel_values"], batch["labels"]
         if self.positives == "views":
             views = [self.augmentation(pixels, f"{step} {side}") for side in "ab"]
-            pixels, kinds = torch.cat(views), torch.arange(len(pixels)).repeat(2)
-        return triplet_loss(embedded(model, pixels), kinds.to(pixels.device), self.margin)
+            whole, here = whole_batch(len(pixels))
+            pixels, kinds = torch.cat(views), torch.arange(whole)[here].repeat(2)
+        kinds = kinds.to(pixels.device)
+        return triplet_loss(gathered(embedded(model, pixels)), gathered(kinds), self.margin)
 
     def validate(self, model: nn.Module, task: Task, batch_size: int) -> Evaluation:
         """How often the nearest of up to 2,000 training images is of the same class."""
@@ -88,7 +92,7 @@ def embedded(
 ) -> Float[Tensor, "batch hidden_width"]:
     """The class token behind the last layer, at unit length; heads of a classifier are left out."""
     states = model.base_model(pixel_values=pixels).last_hidden_state
-    return F.normalize(states[:, 0].float(), dim=-1)
+    return F.normalize(wide(states[:, 0]), dim=-1)
 
 
 def triplet_loss(

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sparing.core.errors import Unsupported, UsageError
+from sparing.core.ranks import mean_of, over_ranks
+from sparing.mechanisms.shared.arithmetic import wide
 from sparing.train.answers import label_loss, outputs_of, rows_of
 from sparing.train.recipe import Distillation
 
@@ -47,7 +49,7 @@ def distillation_loss(
     _require_alike(logits, goal_logits)
     loss = weights.labels * label_loss(logits, batch["labels"], answer=answer)
     loss = loss + weights.outputs * _answer_divergence(
-        logits.float(), goal_logits.float(), batch, weights.temperature, answer
+        wide(logits), wide(goal_logits), batch, weights.temperature, answer
     )
     if follow:
         keep = batch.get("attention_mask")
@@ -73,7 +75,7 @@ def _answer_divergence(
     """The divergence of one batch of answers of a task."""
     if answer == "labels":
         far = labels_divergence(student / temperature, teacher / temperature)
-        return far.sum(-1).mean() * temperature**2
+        return mean_of(far.sum(-1)) * temperature**2
     if answer == "entities":
         keep = batch["attention_mask"].bool()
         return output_divergence(student[keep], teacher[keep], temperature)
@@ -113,14 +115,14 @@ def output_divergence(
     For one output, a number, the mean squared distance: softened, one output is always 1.
     """
     if student.shape[-1] == 1:
-        return F.mse_loss(student, teacher)
+        return over_ranks(F.mse_loss(student, teacher), len(student))
     divergence = F.kl_div(
         F.log_softmax(student / temperature, -1),
         F.log_softmax(teacher / temperature, -1),
         reduction="batchmean",
         log_target=True,
     )
-    return divergence * temperature**2
+    return over_ranks(divergence * temperature**2, len(student))
 
 
 def hidden_distance(
@@ -142,6 +144,7 @@ def hidden_distance(
                 f"the teacher's hidden states are {tuple(goal.shape[1:])}, the model's "
                 f"{tuple(hidden.shape[1:])}: set distillation.hidden_states to 0"
             )
-        squares = (hidden.float() - goal.float()).square().mean(-1)
+        squares = (wide(hidden) - wide(goal)).square().mean(-1)
         distances.append(squares.mean() if keep is None else squares[keep.bool()].mean())
-    return torch.stack(distances).mean()
+    tokens = len(squares.flatten()) if keep is None else keep.sum()
+    return over_ranks(torch.stack(distances).mean(), tokens)

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sparing.core.errors import UsageError
+from sparing.core.ranks import mean_of, over_ranks
 from sparing.layers.plan import Plan, narrowed, narrowing
+from sparing.mechanisms.shared.arithmetic import wide
 from sparing.train.answers import label_loss
 from sparing.train.distillation import labels_divergence, output_divergence
 from sparing.train.recipe import Distillation
@@ -99,6 +101,8 @@ class ElasticLoss:
     2015, arXiv 1409.5185, for loss at every depth. What differs: one plan a step instead of all.
     """
 
+    splits = True
+
     def __init__(
         self, teacher: nn.Module, weights: Distillation, draw: Draw | None = None, seed: int = 0
     ) -> None:
@@ -120,15 +124,15 @@ class ElasticLoss:
         with torch.no_grad():
             goal = self.teacher(**inputs, output_hidden_states=follow)
         outputs = next(iter(trace.answers.values())).shape[-1]
-        answers = self.goal(goal, inputs).float()
+        answers = wide(self.goal(goal, inputs))
         if answers.shape[-1] != outputs:
             raise UsageError(
                 f"the teacher has {answers.shape[-1]} classes, the model with {outputs}"
             )
-        losses = [self.of_answer(z.float(), answers, batch) for z in trace.answers.values()]
+        losses = [self.of_answer(wide(z), answers, batch) for z in trace.answers.values()]
         loss = torch.stack(losses).mean()
         if trace.open:
-            share = torch.stack([gates.float().mean() for gates in trace.open]).mean()
+            share = torch.stack([mean_of(wide(gates)) for gates in trace.open]).mean()
             loss = loss + self.draw.gate_weight * share
         if follow:
             last = plan.tokens_after if plan.drops_tokens else plan.layers
@@ -162,7 +166,8 @@ class VectorLoss(ElasticLoss):
 
     def of_answer(self, logits: Tensor, goal: Tensor, batch: dict[str, Tensor]) -> Tensor:
         """How far the vectors of one depth point from the teacher's."""
-        return self.weights.outputs * (1 - torch.cosine_similarity(logits, goal, dim=-1)).mean()
+        far = 1 - torch.cosine_similarity(logits, goal, dim=-1)
+        return self.weights.outputs * mean_of(far)
 
 
 class LabelsLoss(ElasticLoss):
@@ -176,8 +181,8 @@ class LabelsLoss(ElasticLoss):
     def of_answer(self, logits: Tensor, goal: Tensor, batch: dict[str, Tensor]) -> Tensor:
         """How far the probabilities of one depth are from the teacher's."""
         heat = self.weights.temperature
-        far = labels_divergence(logits / heat, goal / heat).sum(-1).mean()
-        return self.weights.outputs * heat**2 * far
+        far = labels_divergence(logits / heat, goal / heat).sum(-1)
+        return self.weights.outputs * heat**2 * mean_of(far)
 
 
 class NumberLoss(ElasticLoss):
@@ -191,7 +196,7 @@ class NumberLoss(ElasticLoss):
 
     def of_answer(self, logits: Tensor, goal: Tensor, batch: dict[str, Tensor]) -> Tensor:
         """How far the numbers of one depth are from the teacher's."""
-        return self.weights.outputs * ((logits - goal) / self.scale).square().mean()
+        return self.weights.outputs * mean_of(((logits - goal) / self.scale).square())
 
     def describe(self) -> dict[str, Any]:
         """The random plans, and the scale."""
@@ -241,7 +246,7 @@ class SpanLoss(ElasticLoss):
         far = functional.kl_div(
             ours.log_softmax(-1), theirs.log_softmax(-1), reduction="batchmean", log_target=True
         )
-        return self.weights.outputs * heat**2 * far
+        return self.weights.outputs * heat**2 * over_ranks(far, 2 * len(keep))
 
 
 def packed_distance(
@@ -263,5 +268,5 @@ def packed_distance(
     distances = []
     for state, goal in zip(states[1:], goals[1:], strict=False):
         real = goal.flatten(0, 1) if keep is None else goal[keep.bool()]
-        distances.append((state.float() - real.float()).square().mean())
-    return torch.stack(distances).mean()
+        distances.append((wide(state) - wide(real)).square().mean())
+    return over_ranks(torch.stack(distances).mean(), len(states[0]))

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from sparing.core.errors import Unsupported, UsageError, require_choice
+from sparing.core.ranks import over_ranks, whole_batch
 from sparing.tasks import Task
 from sparing.train.evaluation import Evaluation, evaluating
 
@@ -21,6 +22,7 @@ METRIC = "explained"
 # A block's sides differ by no more than this factor, as in BEiT (arXiv 2106.08254, section 2.3).
 ASPECT = 0.3
 LEAST_BLOCK = 2
+PIXELS_ADDED = 1e-5  # by transformers to the masked pixels, so that none is no division by zero
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class MaskedPatches:
 
     teacher: nn.Module | None = None
     metric = METRIC
+    splits = True
 
     def __init__(self, masking: Masking | None = None) -> None:
         self.masking = masking or Masking()
@@ -97,10 +100,15 @@ class MaskedPatches:
     def __call__(self, model: nn.Module, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
         """The loss of a batch; raises ``Unsupported`` for a model that rebuilds nothing."""
         pixels = batch["pixel_values"]
-        loss: Tensor = model(
-            pixel_values=pixels, bool_masked_pos=self._masks(model, pixels, step)
-        ).loss
-        return loss
+        whole, here = whole_batch(len(pixels))
+        masks = self._masks(model, pixels, step, whole)[here]
+        loss: Tensor = model(pixel_values=pixels, bool_masked_pos=masks).loss
+        # the model divides by its masked pixels and a little more, the same number in each image
+        hidden = int(pixel_masks(masks[:1], pixels[:1]).sum())
+        counts = hidden * torch.tensor([len(pixels), whole]) + PIXELS_ADDED  # float32, as there
+        share, everything = counts.tolist()
+        factor = (share * whole) / (len(pixels) * everything)  # exactly 1 in one process
+        return over_ranks(loss * factor, len(pixels))
 
     def validate(self, model: nn.Module, task: Task, batch_size: int) -> Evaluation:
         """The explained share of the masked pixels of the validation images."""
@@ -126,20 +134,20 @@ class MaskedPatches:
             indices = range(first, min(first + size, len(examples)))
             batch = task.collate([examples[index] for index in indices])
             pixels = batch["pixel_values"].to(device)
-            masks = self._masks(model, pixels, f"validation {first}")
+            masks = self._masks(model, pixels, f"validation {first}", len(pixels))
             made = model(pixel_values=pixels, bool_masked_pos=masks).reconstruction
             hidden = pixel_masks(masks, pixels)
             mean = pixels.mean((2, 3), keepdim=True)
             yield _distance(made, pixels, hidden), _distance(mean, pixels, hidden)
 
-    def _masks(self, model: nn.Module, pixels: Tensor, name: int | str) -> Tensor:
+    def _masks(self, model: nn.Module, pixels: Tensor, name: int | str, count: int) -> Tensor:
         config: Any = model.config
         if not type(model).__name__.endswith("ForMaskedImageModeling"):
             raise Unsupported(
                 f"{type(model).__name__} rebuilds no patches: take one ...ForMaskedImageModeling"
             )
         rows, columns = (side // int(config.patch_size) for side in pixels.shape[2:])
-        return self.masking.masks(len(pixels), rows, columns, str(name)).to(pixels.device)
+        return self.masking.masks(count, rows, columns, str(name)).to(pixels.device)
 
 
 def pixel_masks(

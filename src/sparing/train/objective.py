@@ -41,6 +41,16 @@ class Validator(Protocol):
         """The model on the task's validation split."""
 
 
+def splits(objective: Objective) -> bool:
+    """Whether a loss is right where each of several processes has a share of the batch.
+
+    Its means must be those of ``sparing.core.ranks``; it says so with ``splits = True``. One that
+    wraps another (``inner``) is as that one.
+    """
+    inner = getattr(objective, "inner", None)
+    return bool(getattr(objective, "splits", False) if inner is None else splits(inner))
+
+
 def validator_of(objective: Objective) -> Validator | None:
     """The objective itself, or one that it wraps (``inner``); None where labels are used."""
     validator: Any = objective
@@ -56,6 +66,7 @@ class LabelLoss:
     """
 
     teacher: nn.Module | None = None
+    splits = True
 
     def __init__(self, answer: str = "") -> None:
         self.answer = answer
@@ -72,6 +83,8 @@ class LabelLoss:
 
 class TeacherLoss:
     """The loss of distillation, with the recipe's weights; ``answer`` is the task's."""
+
+    splits = True
 
     def __init__(self, teacher: nn.Module, weights: Distillation, answer: str = "") -> None:
         self.teacher: nn.Module | None = teacher

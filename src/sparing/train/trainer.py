@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -20,23 +17,23 @@ from transformers import PreTrainedModel, TrainingArguments
 from sparing.core.errors import FULL_DISK, CheckpointError, Unsupported, UsageError, nearest
 from sparing.core.processor import multiplies_bfloat16
 from sparing.core.progress import waiting
-from sparing.core.reading import parse_json
+from sparing.core.ranks import first, wait_for_all
 from sparing.foreign.pretrained import write_pretrained
 from sparing.models.shared.quiet import quiet
 from sparing.tasks import Task
-from sparing.tasks.shared.text import VOCABULARIES
 from sparing.tasks.shared.words import WORDS
 from sparing.train import checkpoints
 from sparing.train._loop import Journal, Loop
 from sparing.train._metrics import MetricsFile
+from sparing.train._record import METRICS, RESULT, description_of, open_record
+from sparing.train._record import drop_training as drop_training
 from sparing.train.evaluation import evaluating
 from sparing.train.metering import StepMeter
-from sparing.train.objective import Objective, usual_loss
+from sparing.train.objective import Objective, splits, usual_loss
+from sparing.train.processes import errors_shared, join
 from sparing.train.recipe import OPTIMIZERS, PRECISIONS, Recipe
 from sparing.train.room import on_cpu, require_room
 from sparing.train.surroundings import generators_kept, interrupts_to
-
-RESULT, RUN, METRICS, DATA = "result.json", "run.json", "metrics.jsonl", "data"
 
 
 @dataclass(frozen=True)
@@ -87,23 +84,55 @@ def train(
     caller of a study's cell, gets a fraction and a text. A ``meter`` runs in steps alone.
 
     On Ctrl-C the step in progress is finished and saved, then ``KeyboardInterrupt`` is raised; a
-    second one stops at once. Raises ``UsageError`` for a loss that is not finite, too little memory
-    or a folder that cannot be written, ``CheckpointError`` for another run or no checkpoint there.
+    second one stops at once. Under torchrun or accelerate every process calls this with the same
+    arguments; process 0 alone writes, and all get its result. Raises ``UsageError`` for a loss that
+    is not finite, too little memory or a folder that cannot be written, ``CheckpointError`` for
+    another run or no checkpoint there. Where another process was killed it is ``ProcessLost``.
     """
     recipe, folder = recipe or Recipe(), Path(output_dir)
     if objective is None:
         objective = usual_loss(task.answer, teacher, recipe.distillation)
     elif teacher is not None:
         raise UsageError("give train a teacher or an objective, which has its own; not both")
+    with errors_shared(), _disk_errors(folder), quiet(), generators_kept():
+        join_for(model, recipe, objective)
+        return _run(model, task, recipe, folder, objective, resume, on_progress, meter)
+
+
+@contextmanager
+def _disk_errors(folder: Path) -> Iterator[None]:
+    """Turn the errors of writers into one line."""
     try:
-        with quiet(), generators_kept():
-            return _run(model, task, recipe, folder, objective, resume, on_progress, meter)
+        yield
     except (OSError, SafetensorError) as error:
         raise UsageError(f"cannot write to {folder}: {error}") from error
     except RuntimeError as error:
         if not any(sign in str(error) for sign in FULL_DISK):
             raise
         raise UsageError(f"cannot write to {folder}: the disk may be full") from error
+
+
+def join_for(model: PreTrainedModel, recipe: Recipe, objective: Objective) -> None:
+    """Join the processes of a launcher; raises ``UsageError`` where they cannot share the work."""
+    processes = join(cpu=on_cpu(recipe))
+    if processes == 1:
+        return
+    if processes > recipe.batch_size:
+        raise UsageError(
+            f"{processes} processes for batches of {recipe.batch_size} examples: start at most "
+            f"{recipe.batch_size}, or raise recipe.batch_size"
+        )
+    if not splits(objective):
+        raise Unsupported(
+            f"the loss {type(objective).__name__} does not say that it splits a batch over "
+            "processes (splits = True): train in one process"
+        )
+    for name in ("layerdrop", "encoder_layerdrop", "decoder_layerdrop"):
+        if getattr(model.config, name, 0):
+            raise Unsupported(
+                f"the model's {name} would leave out other layers in each process: set it to 0, "
+                "or train in one process"
+            )
 
 
 def _run(
@@ -116,22 +145,17 @@ def _run(
     on_progress: Callable[[float, str], None] | None,
     meter: StepMeter | None,
 ) -> TrainResult:
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise Unsupported("train runs in one process: start it without torchrun or accelerate")
-    if len(task.train) == 0:
-        raise UsageError(f"task {task.name} has no training examples")
-    if len(task.validation) == 0:
-        raise UsageError(
-            f"task {task.name} has no validation examples to choose the best epoch by: give some, "
-            "or ten training examples and more, of which a tenth is held out"
-        )
-    if resume == "never" or not (folder / RESULT).exists():
-        require_room(model, task, recipe)
-    folder.mkdir(parents=True, exist_ok=True)
-    _open_run(folder, _description(model, task, recipe, objective), resume)
-    if (folder / RESULT).exists():
+    _require_examples(task)
+    description = description_of(model, task, recipe, objective)
+
+    def opened() -> tuple[bool, Path | None, list[str]]:
+        if resume == "never" or not (folder / RESULT).exists():
+            require_room(model, task, recipe)
+        return _opened(model, folder, description, resume)
+
+    finished, start, notes = first(opened)
+    if finished:
         return _read_back(model, folder)
-    start, notes = checkpoints.last_good(folder, model)
     journal = Journal(recipe, MetricsFile(folder / METRICS), on_progress or waiting(), meter)
     steps = 0
     if start is not None:
@@ -143,6 +167,27 @@ def _run(
     if not journal.out_of_patience:
         steps = _train(model, task, recipe, folder, objective, journal, start)
     return _finish(model, folder, journal, steps, recipe, notes, task)
+
+
+def _require_examples(task: Task) -> None:
+    if len(task.train) == 0:
+        raise UsageError(f"task {task.name} has no training examples")
+    if len(task.validation) == 0:
+        raise UsageError(
+            f"task {task.name} has no validation examples to choose the best epoch by: give some, "
+            "or ten training examples and more, of which a tenth is held out"
+        )
+
+
+def _opened(
+    model: PreTrainedModel, folder: Path, description: dict[str, Any], resume: str
+) -> tuple[bool, Path | None, list[str]]:
+    """Whether the training in the folder has ended, else where it goes on, with notes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    open_record(folder, description, resume)
+    if (folder / RESULT).exists():
+        return True, None, []
+    return False, *checkpoints.last_good(folder, model)
 
 
 def _train(
@@ -166,8 +211,9 @@ def _train(
         try:
             with interrupts_to(journal), context:
                 loop.train(resume_from_checkpoint=None if start is None else str(start))
+                journal.agree()
         finally:
-            journal.totals.read()
+            journal.totals.close()
     if journal.interrupted:
         raise KeyboardInterrupt
     steps: int = loop.state.global_step
@@ -209,7 +255,7 @@ def _finish(
     notes: list[str],
     task: Task,
 ) -> TrainResult:
-    """Restore the best weights, save the model and the result, remove files not needed any more."""
+    """Restore the best weights, and save the model and the result."""
     best = journal.best
     best_step = int(best["step"])
     checkpoints.load_weights(model, folder / f"{checkpoints.PREFIX}{best_step}")
@@ -227,6 +273,12 @@ def _finish(
         curve=journal.curve,
         notes=notes,
     )
+    wait_for_all()  # the checkpoints are removed below
+    return first(lambda: _written(model, folder, result, task))
+
+
+def _written(model: PreTrainedModel, folder: Path, result: TrainResult, task: Task) -> TrainResult:
+    """Save the model and the result, remove files not needed any more."""
     write_pretrained(model, folder)
     if task.tokenizer is not None:
         write_pretrained(task.tokenizer, folder)
@@ -234,7 +286,7 @@ def _finish(
         checkpoints.write_json(folder / WORDS, task.words.numbers)
     checkpoints.write_json(folder / RESULT, asdict(result))
     renamed = checkpoints.weights_problem(model, folder)  # by ``save_pretrained``
-    checkpoints.clear(folder, keep=best_step if renamed else None)
+    checkpoints.clear(folder, keep=result.best_step if renamed else None)
     return result
 
 
@@ -247,75 +299,6 @@ def _read_back(model: nn.Module, folder: Path) -> TrainResult:
     best = folder / f"{checkpoints.PREFIX}{result.best_step}"  # present if names differ
     checkpoints.load_weights(model, best if (best / checkpoints.WEIGHTS).is_file() else folder)
     return result
-
-
-def _description(
-    model: nn.Module, task: Task, recipe: Recipe, objective: Objective
-) -> dict[str, Any]:
-    """The values that must be equal for two runs to be the same run, flat, as in JSON."""
-    facts = {
-        "task": task.name,
-        "examples": len(task.train),
-        DATA: f"{task.train.digest} {task.validation.digest}",
-        "model": _structure(model),
-        "teacher": "none" if objective.teacher is None else _structure(objective.teacher),
-        **objective.describe(),
-    }
-    whole = {**facts, **{f"recipe.{name}": value for name, value in asdict(recipe).items()}}
-    described: dict[str, Any] = parse_json(json.dumps(whole))
-    return described
-
-
-def _structure(model: nn.Module) -> str:
-    """The model's class, and a digest of its modules, shapes and swaps."""
-    parts = [f"{name} {type(module).__name__}" for name, module in model.named_modules()]
-    parts += [f"{name} {tuple(tensor.shape)}" for name, tensor in model.state_dict().items()]
-    swapped = getattr(getattr(model, "config", None), "sparing", None)
-    parts.append(json.dumps(swapped, sort_keys=True, default=str))
-    digest = hashlib.blake2b("\n".join(parts).encode(), digest_size=6).hexdigest()
-    return f"{type(model).__name__} {digest}"
-
-
-def _open_run(folder: Path, description: dict[str, Any], resume: str) -> None:
-    """Begin a run in the folder, or check that the existing one is the same."""
-    if resume not in ("auto", "never"):
-        raise UsageError(f"resume must be 'auto' or 'never'; got {resume!r}")
-    run = folder / RUN
-    if resume == "never":
-        _drop_record(folder)
-    if run.exists():
-        written = checkpoints.read_json(run)
-        usual = {f"recipe.{name}": value for name, value in asdict(Recipe()).items()}
-        written = {DATA: description[DATA], **usual, **written}  # older versions lack some
-        other = [name for name, value in description.items() if written.get(name) != value]
-        if not other:
-            return
-        if checkpoints.checkpoints(folder) or (folder / RESULT).exists():
-            name = other[0]
-            raise CheckpointError(
-                f"{folder} holds another run: its {name} is {written.get(name)!r}, now it is "
-                f"{description[name]!r}; choose another folder or start afresh with "
-                "resume='never', on the command line --overwrite"
-            )
-    if checkpoints.checkpoints(folder) or (folder / RESULT).exists():
-        raise CheckpointError(f"{folder} holds a run without {RUN}: choose another folder")
-    checkpoints.write_json(run, description)
-
-
-def drop_training(folder: Path) -> None:
-    """Remove a training and its model from their folder; other files stay."""
-    if not (folder / RUN).is_file():
-        return
-    left = ("config.json", "model*.safetensors*", "tokenizer*", WORDS, *VOCABULARIES)
-    for path in [path for name in left for path in folder.glob(name) if path.is_file()]:
-        path.unlink(missing_ok=True)
-    _drop_record(folder)
-
-
-def _drop_record(folder: Path) -> None:
-    checkpoints.clear(folder)
-    for name in (RESULT, METRICS, RUN):
-        (folder / name).unlink(missing_ok=True)
 
 
 def _arguments(recipe: Recipe, task: Task, folder: Path) -> TrainingArguments:
@@ -348,6 +331,7 @@ def _arguments(recipe: Recipe, task: Task, folder: Path) -> TrainingArguments:
             log_level="error",
             remove_unused_columns=False,
             dataloader_pin_memory=not cpu,
+            ddp_find_unused_parameters=True,
         )
     except (ValueError, RuntimeError, ImportError) as error:
         raise _refused(error) from error

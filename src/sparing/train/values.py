@@ -11,6 +11,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from sparing.core.errors import UsageError, require_choice
+from sparing.core.ranks import mean_of
+from sparing.mechanisms.shared.arithmetic import wide
 from sparing.tasks import Task
 from sparing.train.answers import outputs_of
 from sparing.train.evaluation import Evaluation, evaluate
@@ -32,6 +34,7 @@ class ValueLoss:
 
     teacher: nn.Module | None = None
     metric = "minus squared error"
+    splits = True
 
     def __init__(self, loss: str = "squared", baseline: Mapping[str, float] | None = None) -> None:
         require_choice("training", "loss", loss, LOSSES)
@@ -45,12 +48,12 @@ class ValueLoss:
     def __call__(self, model: nn.Module, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
         """The loss of a batch."""
         given = {name: value for name, value in batch.items() if name != "labels"}
-        values, truth = outputs_of(model(**given)).float()[:, 0], batch["labels"]
+        values, truth = wide(outputs_of(model(**given)))[:, 0], batch["labels"]
         if self.loss == "squared":
-            return (values - truth).square().mean()
+            return mean_of((values - truth).square())
         error = (values - truth).abs()
         relative = error / truth.abs().clamp(min=1)
-        parts = {"mean": error.mean(), "relative": relative.mean()}
+        parts = {"mean": mean_of(error), "relative": mean_of(relative)}
         logs = [(1 + part / self.baseline[name]).log() for name, part in parts.items()]
         return torch.stack(logs).mean()
 

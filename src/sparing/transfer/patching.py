@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from sparing.core.errors import Unsupported, UsageError, require_choice
+from sparing.core.ranks import alike
 from sparing.core.recording import report
 from sparing.layers.patches import (
     BINS,
@@ -131,7 +132,7 @@ class PatchSelector(nn.Module):
         if not self.training:
             return self.selection.at_inference
         chance = self.selection.chance
-        return chance >= 1 or bool(torch.rand(()) < chance)
+        return chance >= 1 or bool(alike(torch.rand(())) < chance)
 
     def _noise(self, like: Tensor) -> Tensor:
         """One row for all images, so that neighbours in the batch change no choice."""

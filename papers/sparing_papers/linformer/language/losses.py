@@ -12,7 +12,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from sparing.core.ranks import over_ranks
 from sparing.core.record import Label, Record, measured
+from sparing.mechanisms.shared.arithmetic import wide
 from sparing.tasks import Task
 from sparing.train.evaluation import Evaluation, evaluating
 
@@ -32,6 +34,7 @@ class WordLoss(ABC):
 
     teacher: nn.Module | None = None
     metric = METRIC
+    splits = True
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
@@ -52,7 +55,8 @@ class WordLoss(ABC):
     def __call__(self, model: nn.Module, batch: dict[str, Tensor], step: int) -> Float[Tensor, ""]:
         """The loss of a batch."""
         inputs, targets = self.shown(batch, step)
-        return F.cross_entropy(self.scores(model, inputs).float(), targets)
+        loss = F.cross_entropy(wide(self.scores(model, inputs)), targets)
+        return over_ranks(loss, (targets != NOTHING).sum())
 
     def validate(self, model: nn.Module, task: Task, batch_size: int) -> Evaluation:
         """The model on the validation split."""

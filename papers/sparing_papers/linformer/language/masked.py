@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from sparing.core.ranks import whole_batch
 from sparing.core.record import Labels, Record, measured
 from sparing.experiment.run import Cell
 from sparing.models import build_model
@@ -72,8 +73,10 @@ class MaskedWords(WordLoss):
 def masked(ids: Ids, mask_id: int, name: str) -> tuple[Ids, Hidden]:
     """What the model is shown, and which places are hidden: a function of the ids and the name."""
     generator = torch.Generator().manual_seed(random.Random(name).getrandbits(48))
-    draws = torch.rand(2, *ids.shape, generator=generator).to(ids.device)
-    others = torch.randint(FIRST_BYTE, mask_id, ids.shape, generator=generator).to(ids.device)
+    whole, here = whole_batch(len(ids))
+    shape = (whole, *ids.shape[1:])
+    draws = torch.rand(2, *shape, generator=generator)[:, here].to(ids.device)
+    others = torch.randint(FIRST_BYTE, mask_id, shape, generator=generator)[here].to(ids.device)
     real = (ids != CLASS) & (ids != PAD)
     order = draws[0].masked_fill(~real, 2.0).argsort(1).argsort(1)
     hidden = order < (HIDDEN_SHARE * real.sum(1)).round().clamp(min=1)[:, None]
