@@ -45,6 +45,7 @@ PLACES = {
         "experiment/registry.py",  # the parts of a study that is installed, or that a person names
         "cli/__init__.py",  # what a person types after --import
         "cli/train.py",  # the same in each of several processes
+        "experiment/parallel/orders.py",  # the same, and the study that the parent runs
         "core/children.py",  # what the parent names
         "measure/memory.py",  # what the parent names
         "export/_extra.py",  # optional packages, named by the code

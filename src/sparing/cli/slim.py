@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sparing.cli._finish import finish_study
-from sparing.cli._plan import show_plan
+from sparing.cli._runs import finish_study, show_plan
 from sparing.cli._shared import Data, Json, Overwrite, Plan, progress_bar, verb
 from sparing.core.errors import UsageError
 

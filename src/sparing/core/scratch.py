@@ -32,7 +32,7 @@ def scratch_beside(target: Path) -> Iterator[Path]:
 def scratch_inside(parent: Path, name: str) -> Iterator[Path]:
     """As ``scratch_beside``, in an existing ``parent``; ``name`` states its purpose."""
     prefix = f".{os.fsdecode(os.fsencode(name)[:LONGEST_NAME])}."
-    _sweep(parent, prefix)
+    sweep(parent, prefix)
     outer = Path(tempfile.mkdtemp(prefix=prefix, suffix=SUFFIX, dir=parent))
     mark = -1
     try:
@@ -51,8 +51,8 @@ def scratch_inside(parent: Path, name: str) -> Iterator[Path]:
                 os.close(mark)
 
 
-def _sweep(parent: Path, prefix: str) -> None:
-    """Remove the marked folders of processes that have ended; all else stays."""
+def sweep(parent: Path, prefix: str) -> None:
+    """Remove the scratch folders of processes that have ended; all else stays."""
     try:
         names = os.listdir(parent)
     except OSError:  # a folder may be writable and not readable

@@ -54,6 +54,16 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         file.write(data)
 
 
+def replace_quickly(path: Path, content: str) -> None:
+    """As ``write_atomically``, but not on disk when this returns: for notes that may be lost."""
+    with scratch_beside(path) as folder:
+        fresh = folder / path.name
+        _make(fresh)
+        with open_existing(fresh) as file:
+            file.write(content.encode())
+        fresh.replace(path)
+
+
 def open_existing(path: Path) -> BinaryIO:
     """Open an existing file for writing from its start on; raises ``OSError`` for a link."""
     return os.fdopen(os.open(path, os.O_RDWR | _SAFE), "rb+")

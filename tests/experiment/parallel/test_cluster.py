@@ -112,9 +112,9 @@ def until(condition: Callable[[], Any], seconds: float = SECONDS) -> Any:
 
 def whole(folder: Path, squares: int = 4) -> None:
     """Every cell is there, once."""
-    found = scores(folder)
-    assert len(found) == squares + 3
-    assert {len(values) for values in found.values()} == {1}
+    by_cell = scores(folder)
+    assert len(by_cell) == squares + 3
+    assert {len(values) for values in by_cell.values()} == {1}
 
 
 def test_records_and_failures_are_those_of_this_process(tmp_path: Path) -> None:

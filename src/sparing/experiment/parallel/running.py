@@ -21,6 +21,8 @@ import psutil
 from sparing.core.errors import DataError
 from sparing.core.progress import Progress
 from sparing.core.reading import read_json
+from sparing.core.scratch import sweep
+from sparing.core.writing import replace_quickly
 
 RUNNING = ".running"
 EVERY_S = 1.0
@@ -91,11 +93,9 @@ def noted(folder: Path, key: str, every_s: float = EVERY_S) -> Iterator[Progress
 
 def _write(path: Path, note: Note) -> None:
     """Replace the note in one step; a full disk must not end the work that it is about."""
-    fresh = path.with_suffix(".part")
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_text(json.dumps(asdict(note)))
-        fresh.replace(path)
+        replace_quickly(path, json.dumps(asdict(note)))
 
 
 def read_notes(folder: Path) -> list[Note]:
@@ -111,6 +111,7 @@ def drop_notes(folder: Path) -> None:
     """Remove the notes of an earlier process that was killed."""
     left = folder / RUNNING
     with contextlib.suppress(OSError):
-        for path in () if left.is_symlink() else (*left.glob("*.json"), *left.glob("*.part")):
+        for path in () if left.is_symlink() else left.glob("*.json"):
             path.unlink()
+        sweep(left, ".")
         left.rmdir()
