@@ -127,6 +127,22 @@ def test_a_search_goes_on_where_it_ended(tmp_path):
     assert study.trials[0].params != study.trials[1].params
 
 
+def test_trials_at_a_time_are_all_written(tmp_path):
+    best = search.search_predictor("feed_forward", 3, tmp_path, epochs=1, processes=2)
+    assert best.trials == 3
+    study = optuna.load_study(
+        study_name="feed_forward, 1 epochs, seed 0", storage=f"sqlite:///{tmp_path / search.FILE}"
+    )
+    assert [trial.number for trial in study.trials] == [0, 1, 2]
+    # training is the same in another process
+    one = study.trials[0]
+    again = search.loss_of(
+        "feed_forward", tmp_path, 1, 0, one.user_attrs["options"], one.params["learning_rate"]
+    )
+    assert again == one.value
+    assert search.search_predictor("feed_forward", 3, tmp_path, epochs=1, processes=2) == best
+
+
 def test_a_search_does_not_touch_a_strangers_folder(tmp_path):
     (tmp_path / "trial-0").mkdir()
     with pytest.raises(UsageError, match=r"holds no search \(found trial-0\)"):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparing.calculator.regression import fit_predictor, published_recipe, value_task
 from sparing.core.errors import DataError, Unsupported, UsageError, nearest
 from sparing.core.locking import held_alone
+from sparing.engines.workers import Workers
 
 if TYPE_CHECKING:
     import optuna
@@ -87,11 +90,13 @@ def search_predictor(
     *,
     epochs: int = 200,
     seed: int = 0,
+    processes: int = 1,
     on_progress: Callable[[float, str], None] = lambda share, text: None,
 ) -> BestTrial:
     """Run ``trials`` trials of a predictor's sizes and rate, by the loss on the validation sums.
 
-    Trials are stored in ``search.db`` (SQLite) as they end; the same call resumes from there.
+    Trials are stored in ``search.db`` (SQLite) as they end; the same call resumes from there. With
+    several ``processes`` so many trials run at a time: which ones then depends on what ends first.
     Raises ``UsageError`` for a predictor without a space, ``Unsupported`` without Optuna, and
     ``DataError`` for a damaged file. Source: the spaces of Mukin, A Predictive Calculator (2025),
     with a Bayesian tuner of 100 trials; here it is Optuna's tree-structured estimator.
@@ -103,13 +108,9 @@ def search_predictor(
     _refuse_strangers(folder)
     with held_alone(folder, "search"):
         study = _open(name, folder, epochs, seed)
-
-        def attempt(trial: optuna.Trial) -> float:
-            on_progress(_ended(study) / trials, f"trial {_ended(study) + 1} of {trials}")
-            return _attempt(trial, name, folder, epochs, seed)
-
+        trained = partial(loss_of, name, folder, epochs, seed)
         try:
-            study.optimize(attempt, n_trials=max(0, trials - _ended(study)))
+            _run_trials(study, name, trials, processes, trained, on_progress)
         except _storage_errors() as error:
             raise UsageError(f"cannot write to {folder / FILE}: {error}") from error
         best, ended = study.best_trial, _ended(study)
@@ -118,6 +119,34 @@ def search_predictor(
     on_progress(1.0, "done")
     rate = float(best.params["learning_rate"])
     return BestTrial(name, ended, float(best.value), rate, dict(best.user_attrs["options"]))
+
+
+def _run_trials(
+    study: optuna.Study,
+    name: str,
+    trials: int,
+    processes: int,
+    loss: Callable[[dict[str, Any], float], float],
+    on_progress: Callable[[float, str], None],
+) -> None:
+    """Run the trials that are missing; this process alone writes them."""
+    if processes == 1:
+
+        def attempt(trial: optuna.Trial) -> float:
+            on_progress(_ended(study) / trials, f"trial {_ended(study) + 1} of {trials}")
+            return loss(*_suggested(trial, name))
+
+        study.optimize(attempt, n_trials=max(0, trials - _ended(study)))
+        return
+    with Workers(processes) as workers:
+        running: dict[Future[float], optuna.Trial] = {}
+        while running or _ended(study) < trials:
+            while len(running) < min(processes, trials - _ended(study)):
+                trial = study.ask()
+                running[workers.submit(loss, *_suggested(trial, name))] = trial
+            on_progress(_ended(study) / trials, f"trial {_ended(study) + 1} of {trials}")
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                study.tell(running.pop(future), future.result())
 
 
 def _refuse_strangers(folder: Path) -> None:
@@ -152,7 +181,9 @@ def _open(name: str, folder: Path, epochs: int, seed: int) -> optuna.Study:
             load_if_exists=True,
         )
         # a sampler with the same seed would repeat its suggestions
-        study.sampler = optuna.samplers.TPESampler(seed=1_000_003 * seed + len(study.trials))
+        drawn = 1_000_003 * seed + len(study.trials)
+        # with the constant liar it keeps away from trials that have not ended
+        study.sampler = optuna.samplers.TPESampler(seed=drawn, constant_liar=True)
     except Exception as error:  # SQLAlchemy's own errors; it is not a dependency
         raise DataError(f"{folder / FILE} is not a search of this version, or damaged") from error
     for trial in study.get_trials(states=[optuna.trial.TrialState.RUNNING]):
@@ -166,12 +197,19 @@ def _ended(study: optuna.Study) -> int:
     return len(study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE]))
 
 
-def _attempt(trial: optuna.Trial, name: str, folder: Path, epochs: int, seed: int) -> float:
-    """Train the trial's suggestion; a loss that is not finite is the worst possible."""
+def _suggested(trial: optuna.Trial, name: str) -> tuple[dict[str, Any], float]:
+    """The sizes and the learning rate of a trial, which it remembers."""
     low, high = RATES.get(name, USUAL_RATES)
     options = SPACES[name](trial)
     rate = trial.suggest_float("learning_rate", low, high, log=True)
     trial.set_user_attr("options", options)
+    return options, rate
+
+
+def loss_of(
+    name: str, folder: Path, epochs: int, seed: int, options: dict[str, Any], rate: float
+) -> float:
+    """The validation loss after training; one that is not finite is the worst possible."""
     recipe = replace(published_recipe(name, rate, seed=seed), epochs=epochs)
     with tempfile.TemporaryDirectory(prefix=".trial-", dir=folder) as trial_folder:
         try:

@@ -19,6 +19,7 @@ def run(
     trials: Annotated[int, typer.Option(min=1, help="Trials, finished ones included.")] = 100,
     epochs: Annotated[int, typer.Option(min=1, help="The most epochs of a trial.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="The seed of search and weights.")] = 0,
+    processes: Annotated[int, typer.Option(min=1, help="Trials at a time.")] = 1,
     output_dir: Annotated[Path | None, typer.Option(help="Default: runs/search-NAME.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -31,7 +32,13 @@ def run(
     folder = output_dir or Path("runs") / f"search-{predictor}"
     with progress_bar(quiet=as_json) as show:
         best = search_predictor(
-            predictor, trials, folder, epochs=epochs, seed=seed, on_progress=show
+            predictor,
+            trials,
+            folder,
+            epochs=epochs,
+            seed=seed,
+            processes=processes,
+            on_progress=show,
         )
     if as_json:
         emit(asdict(best))
