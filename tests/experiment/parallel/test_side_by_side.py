@@ -141,6 +141,10 @@ def test_an_order_is_refused_with_other_data_or_settings(tmp_path: Path) -> None
     order = order_of(tmp_path)
     other = dataclasses.replace(order, config={**order.config, "identity": {"squares": 9}})
     assert "prepares another run: squares is 4 there, 9 here" in carry_out(other).ends
+    (tmp_path / "numbers").write_text("b7")
+    data = dataclasses.replace(order.source, data=tmp_path)
+    other = Order(data, order.key, {**order.config, "data": {"numbers": "a5"}})
+    assert "has other data of numbers: b7 there, a5 here" in carry_out(other).ends
     gone = dataclasses.replace(order, source=Source(tiny.__name__, tiny.Options(), tmp_path / "no"))
     assert "put it on a path that all nodes share" in carry_out(gone).ends
     assert carry_out(order).records[0].value == 2.0

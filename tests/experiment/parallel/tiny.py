@@ -37,6 +37,8 @@ class Options:
 
 def prepare(options: Options, folder: Path, data: Path | None = None) -> Experiment:
     config = base_config(__name__, plain(asdict(options) | {"faults": {}}))
+    if data is not None:
+        config |= {"data": {"numbers": (data / "numbers").read_text()}}
     return Experiment(__name__, config, lambda opened: cells_of(options, folder), goals)
 
 

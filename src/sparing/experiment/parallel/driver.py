@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import socket
 import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
@@ -164,11 +166,13 @@ class Driver:
         except Exception as error:  # its process is lost, or its result cannot be carried here
             self.run.failures.append(failure_of(cell.key, error))
             return
+        where = "" if done.node == socket.gethostname() else f" (on {done.node})"
         if done.ends:
             ends = DataError if done.error else UsageError
-            raise ends(done.ends) from (OSError(28, done.error) if done.full else None)
+            full = OSError(errno.ENOSPC, done.error) if done.full else None
+            raise ends(f"{done.ends}{where}") from full
         if done.error:
-            self.run.failures.append(Failure(cell.key, done.error))
+            self.run.failures.append(Failure(cell.key, f"{done.error}{where}"))
             return
         self._keep(done)
 
