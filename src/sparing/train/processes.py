@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -34,6 +35,7 @@ NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 PATIENCE = timedelta(hours=24)  # process 0 may evaluate for long; one that ends is noticed at once
 ACKNOWLEDGED_S = 5.0
 GRACE_S = 15.0
+LOOPBACK = "127.0.0.1"
 ERROR, HEARD = "sparing/error", "sparing/heard"
 RESUMES = "the same command resumes from the last checkpoint"
 _stores: list[Any] = []
@@ -188,11 +190,11 @@ def run_in(processes: int, function: Callable[..., None], *arguments: Any) -> No
     """
     if processes < 1:
         raise UsageError(f"processes must be at least 1; got {processes}")
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = _store()
     given = {
         "WORLD_SIZE": str(processes),
         "LOCAL_WORLD_SIZE": str(processes),
-        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_ADDR": LOOPBACK,
         "MASTER_PORT": str(store.port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
@@ -211,6 +213,20 @@ def run_in(processes: int, function: Callable[..., None], *arguments: Any) -> No
     if failed:
         error = _read(PrefixStore("sparing", store), ERROR, 0.1)
         raise _failure([process.exitcode or 0 for process in context.processes], error)
+
+
+def _store() -> TCPStore:
+    """The table that processes meet by; it listens on this machine alone, as torch's own does not.
+
+    Raises ``OSError`` where no port is free.
+    """
+    listening = socket.socket()
+    listening.bind((LOOPBACK, 0))
+    listening.listen()
+    port = listening.getsockname()[1]
+    return TCPStore(
+        LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach()
+    )
 
 
 def _wait(context: Any) -> bool:
