@@ -21,6 +21,7 @@ import calculator
 import calculator_controls
 import calculator_stretch
 import joined_exits
+import predict_rates
 import readme_table
 import slim_from_bert
 import slim_kinds
@@ -54,6 +55,7 @@ def tables() -> dict[str, Callable[[], str]]:
         **_slim_tables(cache(lambda: slim_pool.finished(RESULTS))),
         "token gates sst2": lambda: token_gates.table_of(_json("token-gates-*/summary.json")),
         "joined exits": lambda: joined_exits.table_of(_json("joined-exits-*.json")["rows"]),
+        "predict rates": lambda: predict_rates.table_of(_json("predict-rates-*.json")),
         "calculator table": lambda: calculator.table_of(_json("calculator-47c59831-*.json")),
         "calculator controls": lambda: calculator_controls.markdown(
             _json("calculator-controls-*.json")["rows"]

@@ -32,7 +32,7 @@ def run(
     encoding: Annotated[str, typer.Option(help="The encoding of the texts.")] = "utf-8",
     header: Annotated[bool | None, typer.Option(help="Whether tables name columns.")] = None,
     batch: Annotated[int, typer.Option(help="Texts that are answered at a time.")] = 8,
-    rows_a_shard: Annotated[int, typer.Option(help="Rows of one file of the output.")] = 10_000,
+    rows_a_shard: Annotated[int, typer.Option(help="Rows of one file of the output.")] = 5_000,
     form: Annotated[str, typer.Option("--format", help="parquet or jsonl.")] = "parquet",
     threshold: Threshold = None,
     probabilities: Annotated[bool, typer.Option("--probabilities", help=ALL)] = False,

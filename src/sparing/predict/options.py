@@ -34,7 +34,7 @@ class Options:
     # Texts that are answered at a time. Answers may differ with it in their last digits.
     batch: int = 8
     # Rows of one file of the output: the unit of work, and what is lost when a run is stopped.
-    rows_a_shard: int = 10_000
+    rows_a_shard: int = 5_000
     # The files of the output: parquet or jsonl.
     format: str = "parquet"
     # Of several labels: the probability from which one is given; 0.5.
