@@ -26,7 +26,6 @@ def test_without_ray_the_command_that_installs_it_is_named(monkeypatch):
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:99999"])
 def test_an_address_where_nothing_answers_is_refused_at_once(address):
-    pytest.importorskip("ray")
     with pytest.raises(UsageError, match=f"no Ray cluster at '{address}'"):
         ray_cluster.RayWorkers(address, None, 1)
 
