@@ -53,7 +53,7 @@ def opened(address: str = RUNNING, processes: int | None = None) -> Iterator[Any
     """
     address = address or RUNNING
     _require_reachable(address)
-    ray = _imported(address)
+    ray = _imported()
     # Ray prints what happens to nodes on standard output, which is for results
     with contextlib.redirect_stdout(sys.stderr):
         if ray.is_initialized():
@@ -197,11 +197,8 @@ class Cluster:
         self.end()
 
 
-def _imported(address: str) -> Any:
+def _imported() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
-    if address.rpartition(":")[0] in (LOOPBACK, "localhost"):
-        # otherwise Ray puts the machine's other address in its place, where nothing listens
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     try:
         import ray
         import ray.exceptions
