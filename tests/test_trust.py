@@ -15,8 +15,8 @@ PLACES = {
     "json.load": {"core/reading.py"},
     "json.loads": {"core/reading.py"},
     "Image.open": {"tasks/_pictures.py"},
-    "subprocess.run": {"core/children.py"},
-    "subprocess.Popen": {"core/children.py"},
+    "subprocess.run": {"engines/children.py"},
+    "subprocess.Popen": {"engines/children.py"},
     "subprocess.call": set(),
     "subprocess.check_call": set(),
     "subprocess.check_output": set(),
@@ -46,7 +46,7 @@ PLACES = {
         "cli/__init__.py",  # what a person types after --import
         "cli/train.py",  # the same in each of several processes
         "experiment/parallel/orders.py",  # the same, and the study that the parent runs
-        "core/children.py",  # what the parent names
+        "engines/children.py",  # what the parent names
         "measure/memory.py",  # what the parent names
         "export/_extra.py",  # optional packages, named by the code
         "transfer/families.py",  # transformers' classes, named by the code

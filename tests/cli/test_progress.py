@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparing.cli import _shared
-from sparing.cli._time_left import in_words
+from sparing.cli._shared import in_words
 
 
 def test_a_log_has_a_line_for_each_piece_of_work_and_few_of_what_goes_on_inside(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparing.cli._shared import Json, emit, verb
+from sparing.cli._shared import Json, emit, in_words, verb
 
 if TYPE_CHECKING:
     from sparing.experiment.parallel.status import Status
@@ -37,8 +37,6 @@ def run(
 
 def _sentence(status: Status) -> str:
     """The counts, the process that does the run, and the time left."""
-    from sparing.cli._time_left import in_words
-
     counts = f"{status.study} in {status.folder}: {status.done} of {status.planned} cells done"
     if status.failed:
         counts += f", {len(status.failed)} failed"
@@ -58,8 +56,6 @@ def _show_running(status: Status) -> None:
     """A table of the cells that run, by node."""
     from rich.console import Console
     from rich.table import Table
-
-    from sparing.cli._time_left import in_words
 
     table = Table("node", "cell", "for", "done", "at", box=None)
     for note in sorted(status.running, key=lambda note: (note.node, note.key)):

@@ -12,17 +12,15 @@ import os
 import queue
 import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
-from sparing.core.children import end_with
 from sparing.core.errors import SparingError, UsageError
 from sparing.core.interrupts import Terminated, terminations_raised
+from sparing.engines.children import end_with, variables
 
 TRIES = 3  # of a call, where its process is killed
 LOST = f"its process was killed {TRIES} times: is memory short?"
@@ -32,7 +30,6 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
-_environment = threading.Lock()  # it belongs to the whole process
 
 
 class WorkerLost(SparingError):
@@ -131,7 +128,10 @@ class _Worker:
         about = (os.getpid(), self._threads)
         spawning = multiprocessing.get_context("spawn")
         pool = ProcessPoolExecutor(1, spawning, initializer=_begin, initargs=about)
-        with _environment_of_workers(self._threads):
+        # threads must be known before a library of arrays is loaded; with the safe path no file of
+        # the working directory takes the place of a library
+        more = dict.fromkeys(THREAD_VARIABLES, str(self._threads)) | {"PYTHONSAFEPATH": "1"}
+        with variables(more):
             first = pool.submit(os.getpid)
         self.pid = first.result()
         return pool
@@ -150,27 +150,6 @@ class _Worker:
                 os.kill(pid, signal.SIGKILL)
         if pool is not None:
             pool.shutdown()
-
-
-@contextmanager
-def _environment_of_workers(threads: int) -> Iterator[None]:
-    """Variables for processes that start in the block, which has them to itself.
-
-    The number of threads must be known before a library of arrays is loaded. With the safe path no
-    file of the working directory takes the place of a library.
-    """
-    more = dict.fromkeys(THREAD_VARIABLES, str(threads)) | {"PYTHONSAFEPATH": "1"}
-    with _environment:
-        before = {name: os.environ.get(name) for name in more}
-        os.environ.update(more)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
 
 
 def _begin(parent: int, threads: int) -> None:

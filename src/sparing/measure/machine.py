@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 import torch
 
-from sparing.core.children import output_of
 from sparing.core.errors import UsageError
 from sparing.core.processor import instruction_sets
 from sparing.core.version import __version__
+from sparing.engines.children import output_of
 
 Facts = dict[str, str | int | float]
 

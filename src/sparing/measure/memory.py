@@ -30,9 +30,9 @@ import psutil
 import torch
 import torch.nn.functional as F
 
-from sparing.core.children import run_module
 from sparing.core.errors import SparingError, UsageError, nearest
 from sparing.core.reading import parse_json
+from sparing.engines.children import run_module
 
 SAMPLE_EVERY_S = 0.001
 LOADING_BYTES = 2 << 20  # memory for loading code in a process's first call

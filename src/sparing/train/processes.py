@@ -30,6 +30,7 @@ from sparing.core.errors import ProcessLost, SparingError, Unsupported, UsageErr
 from sparing.core.interrupts import SIGNALS, Terminated, terminations_raised
 from sparing.core.ranks import is_first, world
 from sparing.core.reading import parse_json
+from sparing.engines.children import variables
 
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 PATIENCE = timedelta(hours=24)  # process 0 may evaluate for long; one that ends is noticed at once
@@ -202,7 +203,7 @@ def run_in(processes: int, function: Callable[..., None], *arguments: Any) -> No
     given["TORCH_CPP_LOG_LEVEL"] = os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")
     if sys.platform == "linux":
         given["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
-    with _environment(given):
+    with variables(given):
         context = start_processes(  # type: ignore[no-untyped-call]
             _one, (given, function, arguments), processes, join=False, start_method="spawn"
         )
@@ -255,21 +256,6 @@ def _failure(codes: list[int], error: str | None) -> BaseException:
     if signal.SIGINT in signals:
         return KeyboardInterrupt()
     return ProcessLost(f"a process of {len(codes)} ended with exit code {max(codes)}; {RESUMES}")
-
-
-@contextmanager
-def _environment(given: Mapping[str, str]) -> Iterator[None]:
-    """Variables that a new process reads before its first line runs."""
-    before = {name: os.environ.get(name) for name in given}
-    os.environ.update(given)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name)
-            else:
-                os.environ[name] = value
 
 
 @contextmanager

@@ -29,7 +29,6 @@ from tests.experiment.parallel import tiny
 from tests.experiment.parallel.test_side_by_side import run, scores
 
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # clusters stay on loopback
-pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
 
 SECONDS = 240.0

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from sparing.core.children import output_of, run_module
+from sparing.engines.children import output_of, run_module
 
-SUBJECT = "tests.core.children_subject"
+SUBJECT = "tests.engines.children_subject"
 ROOT = Path(__file__).parents[2]
 PARENT = f"""
 import sys
 sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "src")!r}]
-from sparing.core.children import run_module
+from sparing.engines.children import run_module
 run_module({SUBJECT!r}, '{{"write": "' + sys.argv[1] + '"}}')
 """
 

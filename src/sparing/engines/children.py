@@ -1,6 +1,6 @@
 """Start child processes: with a safe import path, and never outliving their parent.
 
-``python -P -m sparing.core.children MODULE PARENT`` is the child. It arranges to end when the
+``python -P -m sparing.engines.children MODULE PARENT`` is the child. It arranges to end when the
 process ``PARENT`` does, and then calls ``MODULE.child()``.
 """
 
@@ -15,9 +15,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 LOOK_EVERY_S = 0.5  # checks of the parent, where the kernel sends no signal
+_environment = threading.Lock()  # it belongs to the whole process
 _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
 
@@ -40,7 +42,7 @@ def run_module(
     here = [os.getcwd()] if "" in sys.path else []
     paths = [*(path for path in sys.path if path), *here]
     return subprocess.run(
-        [sys.executable, "-P", "-m", "sparing.core.children", module, str(os.getpid())],
+        [sys.executable, "-P", "-m", "sparing.engines.children", module, str(os.getpid())],
         input=request,
         capture_output=True,
         text=True,
@@ -49,6 +51,22 @@ def run_module(
         timeout=timeout_s,
         check=False,
     )
+
+
+@contextmanager
+def variables(given: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables for processes that start in the block, which has them to itself."""
+    with _environment:
+        before = {name: os.environ.get(name) for name in given}
+        os.environ.update(given)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
 
 
 def output_of(command: Sequence[str], timeout_s: float = 10.0) -> str:
