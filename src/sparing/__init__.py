@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from sparing.api import prune as prune
     from sparing.api import slim as slim
     from sparing.core.catalogue import mechanism as mechanism
-    from sparing.core.compiling import compiled as compiled
     from sparing.core.errors import SparingError as SparingError
     from sparing.core.errors import Unsupported as Unsupported
     from sparing.core.errors import UsageError as UsageError
+    from sparing.core.execution.compiling import compiled as compiled
     from sparing.core.heads import Heads as Heads
     from sparing.core.mask import Mask as Mask
     from sparing.core.mechanism import Mechanism as Mechanism
@@ -64,7 +64,7 @@ _HOMES = {
     "advise": "sparing.api",
     "agree": "sparing.agree.study",
     "compare": "sparing.api",
-    "compiled": "sparing.core.compiling",
+    "compiled": "sparing.core.execution.compiling",
     "evaluate": "sparing.api",
     "fit_budget": "sparing.transfer.fitting",
     "fit_confidence": "sparing.transfer.confidence",

@@ -9,8 +9,8 @@ import torch
 
 import sparing
 from sparing import Heads, Mask, Unsupported, UsageError, mechanism
-from sparing.core import compiling, fusing
 from sparing.core.catalogue import MECHANISMS, mechanism_class
+from sparing.core.execution import compiling, fusing
 
 # PyTorch's compiler imports its deprecated one, and looks at gradients that it warns of.
 pytestmark = [

@@ -13,7 +13,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from sparing.core.errors import NotFinite, Unsupported, UsageError, quoted
-from sparing.core.fusing import compiled_rows
+from sparing.core.execution.fusing import compiled_rows
+from sparing.core.execution.path import (
+    Call,
+    Path,
+    PathFailed,
+    call_of,
+    choose,
+    forced_path,
+    give_up,
+    reference_form,
+)
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.options import option_defaults
@@ -34,8 +44,9 @@ class Mechanism(nn.Module, abc.ABC):
     not be cleaned unless those are not finite. ``spreads_nan`` says that NaN in a real token always
     shows in the output, so checking the output is enough. ``gains_by_compiling`` says when
     ``sparing.compiled`` makes it faster: always, while training (when gradients are recorded), or,
-    empty, never. ``compiled`` says that this instance is to be compiled. Everything common to all
-    mechanisms is done here, once.
+    empty, never. ``compiled`` says that this instance is to be compiled. ``accelerated`` lists its
+    forms for accelerators, best first: ``mix_accelerator``, ``mix_flex`` (FlexAttention) and
+    ``mix_fla`` (flash-linear-attention). Everything common to all mechanisms is done here, once.
     """
 
     traits: Traits
@@ -43,6 +54,7 @@ class Mechanism(nn.Module, abc.ABC):
     ignores_pads: ClassVar[bool] = False
     spreads_nan: ClassVar[bool] = False
     gains_by_compiling: ClassVar[Literal["", "always", "training"]] = ""
+    accelerated: ClassVar[tuple[Path, ...]] = ()
     compiled: bool = False
 
     def __init__(self, heads: Heads) -> None:
@@ -67,7 +79,7 @@ class Mechanism(nn.Module, abc.ABC):
         if mask.keep is not None and not (self.ignores_pads and _all_finite(tensors.values())):
             tensors = {name: _clean(name, tensor, mask) for name, tensor in tensors.items()}
         with without_autocast(q.device.type):
-            mixed = self._mixed(tensors.values(), mask)
+            mixed = self._mixed(tensors, mask)
         sees_any = mask.sees_any(queries)
         if sees_any is not None and not _surely_all(sees_any):
             mixed = mixed.where(sees_any[:, None, :, None], 0)
@@ -90,6 +102,15 @@ class Mechanism(nn.Module, abc.ABC):
         class ``ignores_pads``, they are finite instead. Queries that ``mask`` lets see no key may
         get any finite value: they are set to zero afterwards.
         """
+
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
+        """``mix`` in plain PyTorch, without a loop over heads, rows or blocks of tokens."""
+        return self.mix(*streams, mask=mask)
+
+    def limits(self, path: Path, call: Call) -> str:
+        """Why a form of ``accelerated`` cannot serve a call; empty if it can."""
+        del path, call
+        return ""
 
     @abc.abstractmethod
     def cost(self, work: Workload) -> Cost:
@@ -115,10 +136,29 @@ class Mechanism(nn.Module, abc.ABC):
         heads = f"{self.heads.count} heads of {self.heads.dim}"
         return f"{heads}, {shown}" if shown else heads
 
-    def _mixed(self, tensors: Iterable[Tensor], mask: Mask) -> Tensor:
-        streams = list(tensors)
+    def _mixed(self, tensors: dict[str, Tensor], mask: Mask) -> Tensor:
+        streams = list(tensors.values())
         with compiled_rows() if self._runs_compiled(streams) else nullcontext():
+            if streams[0].device.type == "cpu" and forced_path() is None:
+                return self.mix(*streams, mask=mask)
+            return self._mixed_on_path(streams, mask, _keys(tensors))
+
+    def _mixed_on_path(self, streams: list[Tensor], mask: Mask, keys: int) -> Tensor:
+        """Mix by the path that serves best; one that fails here is left for the next."""
+        call = call_of(streams, keys, causal=mask.causal, padded=mask.keep is not None)
+        path = choose(self, call).path
+        if path == "reference":
+            written_out = reference_form(self)
+            assert written_out is not None
+            return written_out(self, *streams, mask=mask)
+        if path == "cpu":
             return self.mix(*streams, mask=mask)
+        try:
+            mixed: Tensor = getattr(self, f"mix_{path}")(*streams, mask=mask)
+            return mixed
+        except PathFailed as failure:
+            give_up(path, failure.__cause__ or failure)
+            return self._mixed_on_path(streams, mask, keys)
 
     def _runs_compiled(self, tensors: Iterable[Tensor]) -> bool:
         if not self.compiled or is_traced():

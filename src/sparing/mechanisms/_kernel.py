@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from sparing.core.fusing import fused
+from sparing.core.execution.fusing import fused
 from sparing.core.tracing import is_traced
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._recorded import by_hand, mapped, recorded_attend

@@ -32,6 +32,7 @@ class NoAttention(Mechanism):
         arm=True,
         causal=True,
     )
+    accelerated = ("accelerator",)
 
     def mix(
         self,

@@ -42,6 +42,7 @@ class Softmax(Mechanism):
         exact=True,
         permutable=True,
     )
+    accelerated = ("accelerator",)
 
     def __init__(self, heads: Heads, *, dropout: float = 0.0) -> None:
         super().__init__(heads)

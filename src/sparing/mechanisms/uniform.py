@@ -36,6 +36,7 @@ class Uniform(Mechanism):
         cross=True,
         permutable=True,
     )
+    accelerated = ("accelerator",)
 
     def mix(
         self,

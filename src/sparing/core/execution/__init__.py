@@ -1,0 +1,1 @@
+"""How a mechanism's work is done: on which path, and whether compiled."""
