@@ -100,6 +100,19 @@ def test_show_tells_formula_options_and_cost(command):
     assert "Linformer" in facts["traits"]["paper"]
 
 
+def test_show_names_the_path_of_a_call_and_why(command):
+    shown = command("show", "softmax", "--device", "mps", "--dtype", "bfloat16", "--padded").out
+    assert "Path on mps, bfloat16, 8192 tokens, padded: accelerator (plain PyTorch" in shown
+    assert "Its accelerator form launches " in shown
+    facts = command("show", "uniform", "--tokens", 64, "--causal", "--training", "--json").json
+    path = facts["path"]
+    assert (path["device"], path["path"], path["dtype"]) == ("cpu", "cpu", "float32")
+    assert (path["causal"], path["recorded"], path["visible"]) == (True, True, True)
+    assert 0 < path["accelerator"]["operations"] <= 10
+    assert "cannot be causal" in command("show", "linformer", "--causal").error
+    assert "did you mean 'cuda'" in command("show", "linear", "--device", "cude").error
+
+
 def test_growth_is_the_exponent_of_the_tokens(command):
     costs = command("show", "eager", "--json").json["cost"]
     assert all(cost["flops_growth"] == cost["peak_growth"] == 2 for cost in costs.values())

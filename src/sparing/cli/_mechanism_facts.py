@@ -14,6 +14,7 @@ from sparing.core.reading import parse_json
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from sparing.core.execution.path import Call
     from sparing.core.mechanism import Mechanism
     from sparing.core.workload import Cost
 
@@ -142,6 +143,40 @@ def product_steps(name: str, heads: int, dim: int, tokens: int) -> dict[str, Any
             }
             for index, step in enumerate(whole)
         ],
+    }
+
+
+def path_facts(name: str, heads: int, dim: int, call: Call) -> dict[str, Any]:
+    """Which path a call takes and why; what its form for accelerators launches.
+
+    Raises ``Unsupported`` for a call that the mechanism cannot serve at all.
+    """
+    import torch
+
+    from sparing.core.catalogue import mechanism
+    from sparing.core.execution.path import choose
+    from sparing.core.heads import Heads
+    from sparing.core.mask import Mask
+    from sparing.measure.dispatched import count_dispatched
+
+    built = mechanism(name, Heads(heads, dim, tokens=call.keys)).eval()
+    keep = torch.ones(1, call.keys, dtype=torch.bool) if call.padded else None
+    built.require_traits(Mask(keep, call.causal), call.queries, call.keys)
+    choice = choose(built, call)
+    launched = None
+    if "accelerator" in built.accelerated:
+        counted = count_dispatched(
+            built, 1, call.keys, dtype=call.dtype, causal=call.causal, padded=call.padded
+        )
+        launched = {"operations": counted.count, "passes": counted.passes}
+    return {
+        **vars(call),
+        "dtype": str(call.dtype).removeprefix("torch."),
+        "path": choice.path,
+        "why": choice.why,
+        "refused": dict(choice.refused),
+        "visible": call.device == "cpu" or torch.cuda.is_available(),
+        "accelerator": launched,
     }
 
 

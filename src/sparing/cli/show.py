@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparing.cli._mechanism_facts import mechanism_facts, product_steps
+from sparing.cli._mechanism_facts import mechanism_facts, path_facts, product_steps
 from sparing.cli._shared import Json, emit, verb
 
-EXAMPLE = "sparing show linformer --tokens 4096"
+if TYPE_CHECKING:
+    from sparing.core.execution.path import Call
+
+EXAMPLE = "sparing show linformer --tokens 4096 --device cuda"
+DEVICES = ("cpu", "cuda", "mps", "xpu")
+DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
 @verb
@@ -18,10 +23,17 @@ def run(
     heads: Annotated[int, typer.Option(help="Heads for shapes and cost.")] = 12,
     dim: Annotated[int, typer.Option(help="Features of one head for shapes and cost.")] = 64,
     tokens: Annotated[int, typer.Option(min=2, help="The longest input.")] = 8192,
+    device: Annotated[str, typer.Option(help="Show the path of a call on cpu, cuda, ...")] = "",
+    dtype: Annotated[str, typer.Option(help="The type of that call's tensors.")] = "",
+    causal: Annotated[bool, typer.Option("--causal", help="That call is causal.")] = False,
+    padded: Annotated[bool, typer.Option("--padded", help="It has pads.")] = False,
+    training: Annotated[bool, typer.Option("--training", help="It records gradients.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show a mechanism: formula, source, options, traits and cost."""
+    """Show a mechanism: formula, options, traits, path and cost."""
+    call = _call(device, dtype, tokens, dim, (causal, padded, training))
     facts = mechanism_facts(name, heads, dim, tokens)
+    facts["path"] = path_facts(name, heads, dim, call)
     facts["steps"] = product_steps(name, heads, dim, tokens)
     if as_json:
         emit(facts)
@@ -40,8 +52,42 @@ def run(
         print(f"  {tensor['name']}  {tuple(tensor['shape'])}  {tensor['kind']}")
     if not facts["tensors"]:
         print("  none")
+    _print_path(facts["path"])
     _print_steps(facts["steps"])
     _print_cost(facts["cost"], f"{heads} heads of {dim}")
+
+
+def _call(device: str, dtype: str, tokens: int, dim: int, flags: tuple[bool, bool, bool]) -> Call:
+    """The call that the options describe: where there is a CUDA device, one on it."""
+    import torch
+
+    from sparing.core.errors import require_choice
+    from sparing.core.execution.path import Call
+
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    require_choice("show", "device", device, DEVICES)
+    dtype = dtype or ("float32" if device == "cpu" else "bfloat16")
+    require_choice("show", "dtype", dtype, DTYPES)
+    causal, padded, training = flags
+    return Call(device, getattr(torch, dtype), tokens, tokens, dim, causal, padded, training)
+
+
+def _print_path(facts: dict[str, Any]) -> None:
+    """Print the path of a call, why, and what its form for accelerators launches."""
+    flags = [flag for flag in ("causal", "padded") if facts[flag]]
+    flags += ["with gradients"] * facts["recorded"]
+    described = ", ".join([facts["dtype"], f"{facts['keys']} tokens", *flags])
+    print(f"\nPath on {facts['device']}, {described}: {facts['path']} ({facts['why']})")
+    for path, reason in facts["refused"].items():
+        print(f"  not {path}: {reason}")
+    if not facts["visible"]:
+        print(f"  No {facts['device']} device is visible here; one would take this path.")
+    if facts["accelerator"]:
+        count, passes = facts["accelerator"]["operations"], facts["accelerator"]["passes"]
+        print(
+            f"  Its accelerator form launches {count} operation{'s' * (count > 1)}, moving "
+            f"{passes:.1f} times the bytes of inputs and output (counted)."
+        )
 
 
 def _traits(traits: dict[str, Any]) -> str:

@@ -73,7 +73,7 @@ class Mechanism(nn.Module, abc.ABC):
         tensors = self._named(streams, mask)
         q = tensors["q"]
         queries, keys = q.shape[2], _keys(tensors)
-        self._check_traits(mask, queries, keys)
+        self.require_traits(mask, queries, keys)
         if q.numel() == 0 or keys == 0:
             return torch.zeros_like(q)
         if mask.keep is not None and not (self.ignores_pads and _all_finite(tensors.values())):
@@ -122,6 +122,23 @@ class Mechanism(nn.Module, abc.ABC):
         A mechanism without own projections does nothing.
         """
         del weights
+
+    @final
+    def require_traits(self, mask: Mask, queries: int, keys: int) -> None:
+        """Raise ``Unsupported`` or ``UsageError`` for a mask that the traits exclude."""
+        if mask.causal and not self.traits.causal:
+            raise Unsupported(f"{_name(self)} cannot be causal: every output mixes all positions")
+        if mask.causal and queries > keys:
+            raise UsageError(
+                f"{_name(self)}: causal needs at least as many keys as queries; got {queries} "
+                f"queries and {keys} keys"
+            )
+        if mask.keep is not None and not self.traits.padding:
+            raise Unsupported(f"{_name(self)} cannot honour padding: Mask.keep must be None")
+        if mask.is_cross(queries, keys) and not self.traits.cross:
+            raise Unsupported(
+                f"{_name(self)} cannot do cross-attention: queries and keys must be one sequence"
+            )
 
     @final
     def options(self) -> dict[str, object]:
@@ -218,21 +235,6 @@ class Mechanism(nn.Module, abc.ABC):
             )
         if tensor.device != q.device:
             raise UsageError(f"{_name(self)}: q is on {q.device}, {name} on {tensor.device}")
-
-    def _check_traits(self, mask: Mask, queries: int, keys: int) -> None:
-        if mask.causal and not self.traits.causal:
-            raise Unsupported(f"{_name(self)} cannot be causal: every output mixes all positions")
-        if mask.causal and queries > keys:
-            raise UsageError(
-                f"{_name(self)}: causal needs at least as many keys as queries; got {queries} "
-                f"queries and {keys} keys"
-            )
-        if mask.keep is not None and not self.traits.padding:
-            raise Unsupported(f"{_name(self)} cannot honour padding: Mask.keep must be None")
-        if mask.is_cross(queries, keys) and not self.traits.cross:
-            raise Unsupported(
-                f"{_name(self)} cannot do cross-attention: queries and keys must be one sequence"
-            )
 
 
 def without_autocast(device_type: str) -> AbstractContextManager[object]:

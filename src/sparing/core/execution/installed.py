@@ -19,7 +19,7 @@ def fla_missing() -> str:
     except importlib.metadata.PackageNotFoundError:
         return f"fla-core is not installed: {install}"
     if not _triton():
-        return "Triton is not installed, which its kernels are written in"
+        return "Triton is not installed; it comes with a PyTorch for CUDA"
     try:
         parts = tuple(int(part) for part in version.split(".")[:2])
     except ValueError:
@@ -38,7 +38,7 @@ def flex_missing(device: str) -> str:
     if importlib.util.find_spec("torch.nn.attention.flex_attention") is None:
         return "this PyTorch has no FlexAttention"
     if device == "cuda" and not _triton():
-        return "Triton is not installed, which compiles FlexAttention"
+        return "Triton is not installed; it comes with a PyTorch for CUDA"
     return ""
 
 
