@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import cast
 
 from torch import Tensor
 
 from sparing.core.execution.path import forced
-from sparing.core.folder import Folder
-
-_FOLDER = "sparing.testing.entries"
-
-Reference = Callable[..., Tensor]
+from sparing.testing.subjects import reference_of
 
 
 def on_path(path: str) -> AbstractContextManager[None]:
@@ -26,13 +20,9 @@ def on_path(path: str) -> AbstractContextManager[None]:
     return forced(path, written_out)
 
 
-def written_out(mechanism: object) -> Reference | None:
+def written_out(mechanism: object) -> Callable[..., Tensor] | None:
     """The slow form that serves a mechanism with any options: REFERENCE of its entry.
 
     It takes the mechanism, its streams and the mask, and may have loops and squares.
     """
-    name = type(mechanism).__module__.rpartition(".")[2]
-    if name not in Folder(_FOLDER, "entry").names():
-        return None
-    module = importlib.import_module(f"{_FOLDER}.{name}")
-    return cast("Reference | None", getattr(module, "REFERENCE", None))
+    return reference_of(type(mechanism).__module__.rpartition(".")[2])

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from torch import Tensor
 
 from sparing.core.folder import Folder
 from sparing.core.mechanism import Mechanism
@@ -35,6 +38,15 @@ def entries(name: str) -> tuple[Entry, ...]:
         return ()
     listed: tuple[Entry, ...] = importlib.import_module(f"{_FOLDER}.{name}").ENTRIES
     return listed
+
+
+def reference_of(name: str) -> Callable[..., Tensor] | None:
+    """REFERENCE of ``testing/entries/NAME.py``: a slow form for all options; None without one."""
+    if name not in Folder(_FOLDER, "entry").names():
+        return None
+    module = importlib.import_module(f"{_FOLDER}.{name}")
+    written_out: Callable[..., Tensor] | None = getattr(module, "REFERENCE", None)
+    return written_out
 
 
 def subjects(name: str, build: type[Mechanism]) -> list[Subject]:
