@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sparing.core.workload import Workload as Workload
     from sparing.layers.attention import Attention as Attention
     from sparing.predict.study import predict as predict
+    from sparing.testing.paths import on_path as on_path
     from sparing.transfer.adapting.adapt import adapt as adapt
     from sparing.transfer.checkpoint import load as load
     from sparing.transfer.confidence import fit_confidence as fit_confidence
@@ -72,6 +73,7 @@ _HOMES = {
     "lengthen": "sparing.transfer.positions",
     "load": "sparing.transfer.checkpoint",
     "mechanism": "sparing.core.catalogue",
+    "on_path": "sparing.testing.paths",
     "predict": "sparing.predict.study",
     "prune": "sparing.api",
     "record": "sparing.core.recording",
