@@ -22,8 +22,8 @@ from tests.experiment.parallel import tiny
 TWO = Where(processes=2)
 
 
-def run(folder: Path, where: Where | None = TWO, **options: Any) -> StudyResult:
-    return tiny.STUDY.run(tiny.Options(**options), folder, where=where)
+def run(folder: Path, where: Where | None = TWO, cells: str = "*", **options: Any) -> StudyResult:
+    return tiny.STUDY.run(tiny.Options(**options), folder, where=where, cells=cells)
 
 
 def scores(folder: Path) -> dict[str, list[float]]:

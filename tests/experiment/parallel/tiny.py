@@ -13,6 +13,7 @@ from typing import Any
 
 from sparing.core.progress import waiting
 from sparing.core.record import Record
+from sparing.core.writing import write_atomically
 from sparing.experiment.claims import GoalResult
 from sparing.experiment.conduct import Experiment
 from sparing.experiment.registry import Study
@@ -27,7 +28,8 @@ ROOT, SQUARE, LAST = "root", "square", "last"
 class Options:
     """``faults`` are by cell: ``raise``, ``die`` (each time), ``die once``, ``full``, ``meet``.
 
-    Cells that ``meet`` wait until two of them are there.
+    Cells that ``meet`` wait until two of them are there. Those that ``write`` put 256 KiB into the
+    run's folder, and ``memory`` takes more and more until the process is killed.
     """
 
     squares: int = 4
@@ -65,6 +67,8 @@ def _cell(
         log.mkdir(parents=True, exist_ok=True)
         started = time.time()
         _fault(options.faults.get(key, ""), log / key.replace("/", "-"))
+        if options.faults.get(key) == "write":
+            write_atomically(folder / "models" / f"{key.replace('/', '-')}.bin", b"1" * 2**18)
         if options.faults.get(key) == "meet":
             (log / f"met-{os.getpid()}").touch()
             while len([*log.glob("met-*")]) < 2:
@@ -89,9 +93,20 @@ def _fault(fault: str, mark: Path) -> None:
         raise ValueError("it cannot be done")
     if fault == "full":
         raise OSError(errno.ENOSPC, "No space left on device")
+    if fault == "memory":
+        _take_memory()
     if fault == "die" or (fault == "die once" and not mark.exists()):
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _take_memory() -> None:
+    """Take up to 4 GiB, slowly, for a node that watches its memory."""
+    taken = []
+    for _ in range(64):
+        taken.append(bytearray(os.urandom(2**20) * 64))
+        time.sleep(0.05)
+    raise MemoryError(f"{len(taken)} parts of 64 MiB were not too much")
 
 
 def spans(folder: Path) -> dict[str, tuple[float, float, int]]:
