@@ -52,9 +52,9 @@ def opened(address: str = RUNNING, processes: int | None = None) -> Iterator[Any
     """The module ``ray``, connected until the block ends; one that is connected already stays so.
 
     ``address`` is ``auto`` for the cluster that runs on this machine, ``HOST:PORT``, or ``local``,
-    which starts one of ``processes`` processors here. What a node kills for its memory is repeated as
-    often as what is killed otherwise, unless the process was connected before: then Ray decides.
-    Raises ``UsageError`` where there is no cluster.
+    which starts one of ``processes`` processors here. What a node kills for its memory is
+    repeated as often as what is killed otherwise. A process that was connected to Ray before has
+    Ray's own number of repeats. Raises ``UsageError`` where there is no cluster.
     """
     address = address or RUNNING
     _require_reachable(address)
@@ -104,12 +104,20 @@ class Cluster:
         return max(0, min(self.count, max(self._alive().values(), default=1)) - 1)
 
     def nodes(self) -> list[Node]:
-        """The nodes that are alive; what each of them has is read there."""
+        """The nodes that are alive; what each of them has is read there.
+
+        Raises ``WorkerLost`` where a node kills all that reads it.
+        """
         alive = self._alive()
-        read = self._ray.remote(num_cpus=0)(self._facts)
+        read = self._ray.remote(num_cpus=0, max_retries=TRIES - 1)(self._facts)
         new = [node for node in alive if node not in self._known]
         references = [read.options(scheduling_strategy=self._on(node)).remote() for node in new]
-        for node, facts in zip(new, self._ray.get(references), strict=True):
+        errors = self._ray.exceptions
+        try:
+            read_there = self._ray.get(references)
+        except (errors.WorkerCrashedError, errors.OutOfMemoryError) as error:
+            raise WorkerLost(LOST) from error
+        for node, facts in zip(new, read_there, strict=True):
             self._known[node] = Node(node, alive[node], *facts)
         return [self._known[node] for node in alive]
 

@@ -21,6 +21,8 @@ import pytest
 from sparing.compare import STUDY as COMPARE
 from sparing.compare import study as compare
 from sparing.core.errors import DataError, UsageError
+from sparing.engines.cluster import Cluster
+from sparing.engines.workers import WorkerLost
 from sparing.experiment.parallel.engines import Where
 from sparing.experiment.parallel.running import DRIVER
 from sparing.experiment.parallel.status import status_of
@@ -143,18 +145,21 @@ def test_a_worker_is_killed_in_the_middle_of_a_cell(tmp_path: Path) -> None:
     whole(tmp_path)
 
 
-def test_a_cell_that_always_runs_out_of_memory_is_said_once(tmp_path: Path) -> None:
-    memory = psutil.virtual_memory()
-    most = (memory.total - memory.available + 1.5 * 2**30) / memory.total
-    watched = {"RAY_memory_usage_threshold": str(most), "RAY_memory_monitor_refresh_ms": "100"}
-    faults = {"beside/square/1": "memory", "alone/last": "memory"}
-    with cluster_of(watched) as cluster:
-        result = run(tmp_path, on(cluster, 1), faults=faults)
-        assert {failure.cell for failure in result.failures} == faults.keys()
-        assert all("killed 3 times" in failure.error for failure in result.failures)
-        assert len(scores(tmp_path)) == 5
-        assert not run(tmp_path, on(cluster, 1)).failures
-    whole(tmp_path)
+def test_what_a_node_always_kills_for_its_memory_is_said_once(tmp_path: Path) -> None:
+    # all nodes use more than that, so that every task is killed within a moment
+    short = {"RAY_memory_usage_threshold": "0.01", "RAY_memory_monitor_refresh_ms": "250"}
+    with cluster_of(short) as cluster:
+        with Cluster(lambda: ("host", "processor", "version"), str(cluster.address)) as engine:
+            for submit in (engine.submit, engine.submit_alone):
+                with pytest.raises(WorkerLost, match="killed 3 times: is memory short"):
+                    submit(_wait, 60.0).result(timeout=SECONDS)
+        with pytest.raises(WorkerLost, match="killed 3 times"):
+            run(tmp_path, on(cluster))
+    assert _scores(tmp_path) == {}
+
+
+def _wait(seconds: float) -> None:
+    time.sleep(seconds)
 
 
 def test_the_disk_of_one_node_is_full(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class Options:
     """``faults`` are by cell: ``raise``, ``die`` (each time), ``die once``, ``full``, ``meet``.
 
     Cells that ``meet`` wait until two of them are there. Those that ``write`` put 256 KiB into the
-    run's folder, and ``memory`` takes more and more until the process is killed.
+    run's folder.
     """
 
     squares: int = 4
@@ -93,20 +93,9 @@ def _fault(fault: str, mark: Path) -> None:
         raise ValueError("it cannot be done")
     if fault == "full":
         raise OSError(errno.ENOSPC, "No space left on device")
-    if fault == "memory":
-        _take_memory()
     if fault == "die" or (fault == "die once" and not mark.exists()):
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _take_memory() -> None:
-    """Take up to 4 GiB, slowly, for a node that watches its memory."""
-    taken = []
-    for _ in range(64):
-        taken.append(bytearray(os.urandom(2**20) * 64))
-        time.sleep(0.05)
-    raise MemoryError(f"{len(taken)} parts of 64 MiB were not too much")
 
 
 def spans(folder: Path) -> dict[str, tuple[float, float, int]]:
