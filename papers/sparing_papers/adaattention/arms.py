@@ -289,7 +289,10 @@ def _train_gradually(
     write_pretrained(dense, folder)
     if work.task.tokenizer is not None:
         write_pretrained(work.task.tokenizer, folder)
-    changes = {"removed_heads": report.removed, "heads": report.heads, "stages": report.to_dict()}
+    reported = report.to_dict()
+    for stage in reported["stages"]:
+        del stage["train_time_s"]  # a time in a label would stay where trainings run side by side
+    changes = {"removed_heads": report.removed, "heads": report.heads, "stages": reported}
     last = report.stages[-1].trained
     whole = sum(stage.trained.train_time_s for stage in report.stages)
     steps = sum(stage.trained.steps for stage in report.stages)

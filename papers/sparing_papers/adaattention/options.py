@@ -82,6 +82,7 @@ class Options:
     shape_rounds: Count = 15
     """The speed at BERT-base's shape: tokens, layers (0 leaves the part out), rounds."""
     thread_count: Count = 1
+    """Of trainings too: with another number their sums round differently."""
     needs: str = ""
     """What a budget requires: an accelerator, or a pretrained model."""
 

@@ -112,9 +112,10 @@ def _task_cells(options: Options, work: Work) -> list[Cell]:
     for number, seed in enumerate(options.seeds):
         full, rest = arms[:1], arms[1:]  # slim needs the score of full
         turn = number % max(1, len(rest))  # no other variant is always first
-        cells.append(replace(dense_cell(work, seed), weight=arm_seconds(work, None)))
+        dense = dense_cell(work, seed, timing.threads)
+        cells.append(replace(dense, weight=arm_seconds(work, None)))
         cells += [
-            replace(arm_cell(work, arm, seed), weight=arm_seconds(work, arm))
+            replace(arm_cell(work, arm, seed, timing.threads), weight=arm_seconds(work, arm))
             for arm in (*full, *rest[turn:], *rest[:turn])
         ]
     for group in dict.fromkeys(arm.group for arm in arms):

@@ -23,12 +23,15 @@ from pathlib import Path
 from typing import Any
 
 from sparing.core.errors import UsageError, one_line
+from sparing.engines.children import variables
 from sparing.engines.workers import LOST, TRIES, WorkerLost
 
 LOCAL, RUNNING = "local", "auto"
 LOOPBACK = "127.0.0.1"
 STORE_BYTES = 128 * 2**20  # of a cluster that is started here: arguments and results are small
 REACHED_S = 5.0
+# Without it Ray repeats for ever what a node kills for its memory. The process that calls has it.
+MEMORY_RETRIES = "RAY_task_oom_retries"
 START = "start one with ray start --head, or give --address local"
 MISSING = "ray is not installed ({}): pip install '.[ray]' in a clone of sparing, on every node"
 
@@ -49,7 +52,9 @@ def opened(address: str = RUNNING, processes: int | None = None) -> Iterator[Any
     """The module ``ray``, connected until the block ends; one that is connected already stays so.
 
     ``address`` is ``auto`` for the cluster that runs on this machine, ``HOST:PORT``, or ``local``,
-    which starts one of ``processes`` processors here. Raises ``UsageError`` where there is none.
+    which starts one of ``processes`` processors here. What a node kills for its memory is
+    repeated as often as what is killed otherwise. A process that was connected to Ray before has
+    Ray's own number of repeats. Raises ``UsageError`` where there is no cluster.
     """
     address = address or RUNNING
     _require_reachable(address)
@@ -99,12 +104,20 @@ class Cluster:
         return max(0, min(self.count, max(self._alive().values(), default=1)) - 1)
 
     def nodes(self) -> list[Node]:
-        """The nodes that are alive; what each of them has is read there."""
+        """The nodes that are alive; what each of them has is read there.
+
+        Raises ``WorkerLost`` where a node kills all that reads it.
+        """
         alive = self._alive()
-        read = self._ray.remote(num_cpus=0)(self._facts)
+        read = self._ray.remote(num_cpus=0, max_retries=TRIES - 1)(self._facts)
         new = [node for node in alive if node not in self._known]
         references = [read.options(scheduling_strategy=self._on(node)).remote() for node in new]
-        for node, facts in zip(new, self._ray.get(references), strict=True):
+        errors = self._ray.exceptions
+        try:
+            read_there = self._ray.get(references)
+        except (errors.WorkerCrashedError, errors.OutOfMemoryError) as error:
+            raise WorkerLost(LOST) from error
+        for node, facts in zip(new, read_there, strict=True):
             self._known[node] = Node(node, alive[node], *facts)
         return [self._known[node] for node in alive]
 
@@ -152,7 +165,10 @@ class Cluster:
             reference = remote.options(scheduling_strategy=self._on(node.id)).remote(given)
             self._open.append(reference)
             with contextlib.suppress(
-                errors.WorkerCrashedError, errors.NodeDiedError, errors.TaskUnschedulableError
+                errors.WorkerCrashedError,
+                errors.OutOfMemoryError,
+                errors.NodeDiedError,
+                errors.TaskUnschedulableError,
             ):
                 return self._ray.get(reference)
         raise WorkerLost(LOST)
@@ -232,7 +248,8 @@ def _connect(ray: Any, address: str, processes: int | None) -> None:
     if address == LOCAL:
         more |= {"num_cpus": processes, "object_store_memory": STORE_BYTES}
         more |= {"include_dashboard": False, "_node_ip_address": LOOPBACK}
-    with _signals_kept(), _nothing_to_import():
+    memory = {MEMORY_RETRIES: os.environ.get(MEMORY_RETRIES, str(TRIES - 1))}
+    with _signals_kept(), _nothing_to_import(), variables(memory):
         try:
             ray.init(**more, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # Ray raises that itself where a node starts too slowly

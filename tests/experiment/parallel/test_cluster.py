@@ -20,12 +20,15 @@ import pytest
 
 from sparing.compare import STUDY as COMPARE
 from sparing.compare import study as compare
-from sparing.core.errors import UsageError
+from sparing.core.errors import DataError, UsageError
+from sparing.engines.cluster import Cluster
+from sparing.engines.workers import WorkerLost
 from sparing.experiment.parallel.engines import Where
 from sparing.experiment.parallel.running import DRIVER
 from sparing.experiment.parallel.status import status_of
 from sparing.experiment.run import Run, read_config
 from tests.experiment.parallel import tiny
+from tests.experiment.parallel.apart import apart, fill, mount, unmount
 from tests.experiment.parallel.test_side_by_side import run, scores
 
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # clusters stay on loopback
@@ -140,6 +143,63 @@ def test_a_worker_is_killed_in_the_middle_of_a_cell(tmp_path: Path) -> None:
         assert "killed 3 times" in result.failures[0].error
         assert not run(tmp_path, on(cluster)).failures
     whole(tmp_path)
+
+
+def test_what_a_node_always_kills_for_its_memory_is_said_once(tmp_path: Path) -> None:
+    # all nodes use more than that, so that every task is killed within a moment
+    short = {"RAY_memory_usage_threshold": "0.01", "RAY_memory_monitor_refresh_ms": "250"}
+    with cluster_of(short) as cluster:
+        with Cluster(lambda: ("host", "processor", "version"), str(cluster.address)) as engine:
+            for submit in (engine.submit, engine.submit_alone):
+                with pytest.raises(WorkerLost, match="killed 3 times: is memory short"):
+                    submit(_wait, 60.0).result(timeout=SECONDS)
+        with pytest.raises(WorkerLost, match="killed 3 times"):
+            run(tmp_path, on(cluster))
+    assert _scores(tmp_path) == {}
+
+
+def _wait(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def test_the_disk_of_one_node_is_full(tmp_path: Path) -> None:
+    folder, faults = tmp_path / "run", {f"beside/square/{number}": "write" for number in range(4)}
+    run(folder, None, "alone/first", seconds=1.0)
+    with cluster_of({}) as cluster, apart("small-disk") as there:
+        there(mount, folder / "models", "64k")
+        there(add_node, cluster)
+        with pytest.raises(DataError, match=r"No space left on device.* \(on small-disk\)"):
+            run(folder, on(cluster), faults=faults, seconds=1.0)
+        before = scores(folder)
+        assert {"alone/first", "beside/root"} <= before.keys()
+        assert len(before) < 6
+        there(unmount, folder / "models")
+        assert not run(folder, on(cluster), faults=faults, seconds=1.0).failures
+    whole(folder)
+    assert before.items() <= scores(folder).items()
+
+
+def test_the_disk_of_the_driver_is_full(tmp_path: Path) -> None:
+    with apart("driver") as there:
+        there(mount, tmp_path, "1m")
+        there(_on_a_full_disk, tmp_path)
+
+
+def _on_a_full_disk(disk: Path) -> None:
+    folder = disk / "run"
+    with cluster_of({}, {}) as cluster:
+        with driver(folder, on(cluster), squares=12, seconds=0.5) as process:
+            until(lambda: len(_scores(folder)) >= 3)
+            filler = fill(disk)
+            _, err = process.communicate(timeout=SECONDS)
+        assert process.returncode == 1
+        assert err.strip().endswith("No space left on device"), err[-2000:]
+        before = _scores(folder)
+        assert 3 <= len(before) < 15
+        filler.unlink()
+        assert not run(folder, on(cluster), squares=12, seconds=0.5).failures
+    whole(folder, 12)
+    assert before.items() <= scores(folder).items()
 
 
 def test_a_node_is_removed(tmp_path: Path) -> None:

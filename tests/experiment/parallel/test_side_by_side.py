@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import resource
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ import pytest
 
 from sparing.core.errors import DataError, UsageError
 from sparing.core.record import Record
-from sparing.experiment.parallel.engines import Where
+from sparing.experiment.conduct import no_progress
+from sparing.experiment.parallel.driver import Driver
+from sparing.experiment.parallel.engines import Local, Where
 from sparing.experiment.parallel.orders import Order, Source, carry_out
 from sparing.experiment.plan import BESIDE
 from sparing.experiment.run import FINISHED, Run, read_config
@@ -22,8 +26,8 @@ from tests.experiment.parallel import tiny
 TWO = Where(processes=2)
 
 
-def run(folder: Path, where: Where | None = TWO, **options: Any) -> StudyResult:
-    return tiny.STUDY.run(tiny.Options(**options), folder, where=where)
+def run(folder: Path, where: Where | None = TWO, cells: str = "*", **options: Any) -> StudyResult:
+    return tiny.STUDY.run(tiny.Options(**options), folder, where=where, cells=cells)
 
 
 def scores(folder: Path) -> dict[str, list[float]]:
@@ -97,6 +101,27 @@ def test_a_full_disk_ends_the_run_and_keeps_what_is_finished(tmp_path: Path) -> 
     assert "beside/square/0" not in scores(tmp_path)
     assert not run(tmp_path, None).failures
     assert {len(values) for values in scores(tmp_path).values()} == {1}
+
+
+def test_records_that_a_full_disk_cut_short_are_kept_once(tmp_path: Path) -> None:
+    order = order_of(tmp_path)
+    opened = Run(tmp_path, order.config)
+    driver = Driver(opened, Local(1), order.source, no_progress)
+    [cell] = [c for c in tiny.cells_of(tiny.Options(), tmp_path) if c.key == order.key]
+    finished: Future[Any] = Future()
+    finished.set_result(carry_out(order))
+    size, (soft, hard) = opened.log.path.stat().st_size, resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 500, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            driver._take(cell, finished)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert scores(tmp_path)[order.key] == [2.0]  # one line of the cell is there
+    assert order.key not in opened.finished()
+    driver._take_left({finished: cell})
+    assert scores(tmp_path)[order.key] == [2.0]
+    assert order.key in opened.finished()
 
 
 def test_no_time_begins_nothing(tmp_path: Path) -> None:

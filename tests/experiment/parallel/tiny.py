@@ -13,6 +13,7 @@ from typing import Any
 
 from sparing.core.progress import waiting
 from sparing.core.record import Record
+from sparing.core.writing import write_atomically
 from sparing.experiment.claims import GoalResult
 from sparing.experiment.conduct import Experiment
 from sparing.experiment.registry import Study
@@ -27,7 +28,8 @@ ROOT, SQUARE, LAST = "root", "square", "last"
 class Options:
     """``faults`` are by cell: ``raise``, ``die`` (each time), ``die once``, ``full``, ``meet``.
 
-    Cells that ``meet`` wait until two of them are there.
+    Cells that ``meet`` wait until two of them are there. Those that ``write`` put 256 KiB into the
+    run's folder.
     """
 
     squares: int = 4
@@ -65,6 +67,8 @@ def _cell(
         log.mkdir(parents=True, exist_ok=True)
         started = time.time()
         _fault(options.faults.get(key, ""), log / key.replace("/", "-"))
+        if options.faults.get(key) == "write":
+            write_atomically(folder / "models" / f"{key.replace('/', '-')}.bin", b"1" * 2**18)
         if options.faults.get(key) == "meet":
             (log / f"met-{os.getpid()}").touch()
             while len([*log.glob("met-*")]) < 2:

@@ -1,8 +1,14 @@
-"""The cells that train the models of a task and score them."""
+"""The cells that train the models of a task and score them.
+
+They may run beside others: each has its threads pinned, since sums of several threads round
+differently.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +17,7 @@ from sparing.core.record import Labels, Record, measured
 from sparing.core.recording import record
 from sparing.experiment.cells.device import device
 from sparing.experiment.run import Cell
+from sparing.measure.machine import threads
 from sparing.mechanisms.adaptive import Adaptive
 from sparing.mechanisms.shared.widths import Cut
 from sparing.slim.inputs import inputs_of
@@ -22,10 +29,10 @@ from sparing_papers.adaattention.arms import (
     train_dense,
 )
 from sparing_papers.adaattention.cells.answers import answers_on_test, keep, scored
-from sparing_papers.adaattention.names import DENSE
+from sparing_papers.adaattention.names import DENSE, FULL
 
 
-def dense_cell(work: Work, seed: int) -> Cell:
+def dense_cell(work: Work, seed: int, thread_count: int) -> Cell:
     """Fine-tune the dense model."""
 
     def do() -> list[Record]:
@@ -33,10 +40,11 @@ def dense_cell(work: Work, seed: int) -> Cell:
         labels: Labels = {"arm": DENSE, "task": work.name, "seed": seed}
         return [*_evaluated(work, DENSE, seed), *_trained(result, labels)]
 
-    return Cell(f"{work.name}/train/{DENSE}/{seed}", do)
+    pinned = partial(_pinned, thread_count, do)
+    return Cell(_key_of(work, DENSE, seed), pinned, beside=True)
 
 
-def arm_cell(work: Work, arm: Arm, seed: int) -> Cell:
+def arm_cell(work: Work, arm: Arm, seed: int, thread_count: int) -> Cell:
     """Change the dense model's attention and train on; scores, head scores and training time."""
 
     def do() -> list[Record]:
@@ -52,13 +60,29 @@ def arm_cell(work: Work, arm: Arm, seed: int) -> Cell:
             *_evaluated(work, arm.name, seed),  # last: the file of answers marks the cell as done
         ]
 
-    return Cell(f"{work.name}/train/{arm.name}/{seed}", do)
+    # slim must hold the better score of dense and full
+    needed = (DENSE, FULL) if arm.kind == "slim" else (DENSE,)
+    needs = tuple(_key_of(work, name, seed) for name in needed)
+    pinned = partial(_pinned, thread_count, do)
+    return Cell(_key_of(work, arm.name, seed), pinned, beside=True, needs=needs)
+
+
+def _key_of(work: Work, arm: str, seed: int) -> str:
+    return f"{work.name}/train/{arm}/{seed}"
+
+
+def _pinned(thread_count: int, do: Callable[[], list[Record]]) -> list[Record]:
+    with threads(thread_count):
+        return do()
 
 
 def _trained(result: TrainResult, labels: Labels) -> list[Record]:
     """Time and steps; ``early`` if the score fell below 95 % of the dense model's."""
-    early: Labels = {**labels, "early": result.stopped_early, "steps": result.steps}
-    return [Record("train_time_s", result.train_time_s, "s", "measured", early)]
+    early: Labels = {**labels, "early": result.stopped_early}
+    return [
+        *measured(labels, "s", train_time_s=result.train_time_s),
+        *measured(early, "", steps=float(result.steps)),
+    ]
 
 
 def _epochs(result: TrainResult, labels: Labels) -> list[Record]:

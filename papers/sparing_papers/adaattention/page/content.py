@@ -220,7 +220,9 @@ def _training_notes(run: Run) -> list[str]:
         notes.append(TEXT("precision", kinds=wording.listing(kinds)))
     if any(recipe.get("attention_dropout") is False for recipe in recipes):
         notes.append(TEXT("no-dropout"))
-    ended = [r for r in run.records if r.name == "train_time_s" and r.labels.get("early")]
+    # older runs say it with the time
+    names = ("steps", "train_time_s")
+    ended = [r for r in run.records if r.name in names and r.labels.get("early")]
     if ended:
         arms = sorted({name_of_arm(record.labels.get("arm")) for record in ended})
         notes.append(TEXT("ended-early", arms=wording.listing(arms)))

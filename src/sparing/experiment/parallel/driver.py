@@ -152,6 +152,7 @@ class Driver:
 
     def _take_left(self, running: dict[Future[Done], Cell]) -> None:
         """Keep what has finished already when the run ends early."""
+        self.run.begin()  # a full disk may have cut the last cell's records short
         for future, cell in running.items():
             if future.done() and not future.cancelled() and future.exception() is None:
                 done = future.result()
