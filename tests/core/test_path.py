@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sparing.core.catalogue import mechanism
-from sparing.core.errors import Unsupported, UsageError
+from sparing.core.errors import DeviceFull, Unsupported, UsageError
 from sparing.core.execution.path import Call, PathFailed, choose, forced_path, refusal
 from sparing.core.heads import Heads
 from sparing.core.mechanism import Mechanism
@@ -126,6 +126,27 @@ def test_the_slow_form_can_be_forced():
     with on_path("reference"):
         slow = made(*streams)
     assert torch.allclose(slow, made(*streams), rtol=1e-9)
+
+
+class Large(Doubling):
+    """Never fits."""
+
+    def mix_accelerator(self, q, k, v, *, mask):
+        raise torch.OutOfMemoryError("tried to allocate")
+
+    def cost(self, work):
+        return Cost(0, 0, work.batch * 2**32)
+
+
+def test_a_call_that_does_not_fit_says_what_it_needs():
+    with pytest.raises(DeviceFull, match="meta: 1 rows of 4 tokens need about 4 GiB"):
+        Large(HEADS)(*_streams(device="meta"))
+
+
+def test_weights_elsewhere_than_the_inputs_are_named():
+    made = mechanism("linformer", Heads(2, 64, tokens=4))
+    with pytest.raises(UsageError, match="its weights are on cpu, the inputs on meta"):
+        made(*_streams(device="meta"))
 
 
 COMPILED = """

@@ -59,6 +59,10 @@ class NotFinite(UsageError):
     """A number that is not finite: of an input, or of a training that diverges."""
 
 
+class DeviceFull(SparingError):
+    """A call does not fit into the memory of its device."""
+
+
 class ProcessLost(SparingError):
     """One of several processes of a training ended: it was killed, or the machine lost it."""
 

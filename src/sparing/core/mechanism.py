@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sparing.core.errors import NotFinite, Unsupported, UsageError, quoted
+from sparing.core.errors import DeviceFull, NotFinite, Unsupported, UsageError, quoted
 from sparing.core.execution.fusing import compiled_rows
 from sparing.core.execution.path import (
     Call,
@@ -155,6 +155,7 @@ class Mechanism(nn.Module, abc.ABC):
 
     def _mixed(self, tensors: dict[str, Tensor], mask: Mask) -> Tensor:
         streams = list(tensors.values())
+        self._check_weights(streams[0].device)
         with compiled_rows() if self._runs_compiled(streams) else nullcontext():
             if streams[0].device.type == "cpu" and forced_path() is None:
                 return self.mix(*streams, mask=mask)
@@ -176,6 +177,30 @@ class Mechanism(nn.Module, abc.ABC):
         except PathFailed as failure:
             give_up(path, failure.__cause__ or failure)
             return self._mixed_on_path(streams, mask, keys)
+        except torch.OutOfMemoryError as error:
+            raise DeviceFull(self._too_large(streams[0], keys, causal=mask.causal)) from error
+
+    def _too_large(self, q: Tensor, keys: int, *, causal: bool) -> str:
+        """What a call needs by its cost model, what is free, and how many rows would fit."""
+        batch, heads, queries, dim = q.shape
+        cost = self.cost(Workload(batch, heads, queries, keys, dim, q.dtype, causal=causal))
+        text = (
+            f"{_name(self)}: no memory is left on {q.device}: {batch} rows of {keys} tokens need "
+            f"about {cost.peak_bytes / 2**30:.3g} GiB beside their inputs"
+        )
+        if q.device.type != "cuda":
+            return text
+        free = torch.cuda.mem_get_info(q.device)[0]
+        rows = free * batch // max(1, cost.peak_bytes)
+        return f"{text}, {free / 2**30:.3g} GiB are free: about {rows} such rows would fit"
+
+    def _check_weights(self, device: torch.device) -> None:
+        weight = next(self.parameters(), None)
+        if weight is not None and weight.device != device:
+            raise UsageError(
+                f"{_name(self)}: its weights are on {weight.device}, the inputs on {device}: move "
+                "one of them with .to(...)"
+            )
 
     def _runs_compiled(self, tensors: Iterable[Tensor]) -> bool:
         if not self.compiled or is_traced():
