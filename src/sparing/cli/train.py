@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from sparing.cli._endings import silence_others
+from sparing.cli._processes import start_several
 from sparing.cli._shared import (
     Data,
     Json,
@@ -18,12 +17,10 @@ from sparing.cli._shared import (
     emit,
     progress_bar,
     seed_list,
-    spoken,
     verb,
     words,
 )
 from sparing.core.errors import UsageError, nearest
-from sparing.core.folder import IMPORTED
 from sparing.train.recipe import PRECISIONS, Precision, default_recipe
 
 if TYPE_CHECKING:
@@ -76,32 +73,12 @@ def _start(processes: int, training: Training, *given: Any) -> None:
     if processes == 1:
         _train(training, *given)
         return
-    _check_processes(processes, training)
-    from sparing.train.processes import run_in
-
-    run_in(processes, _train_in_one, tuple(IMPORTED), training, *given)
-
-
-def _check_processes(processes: int, training: Training) -> None:
-    """Refuse what no process could do, before any is started."""
-    if processes < 1:
-        raise UsageError(f"--processes must be at least 1; got {processes}")
-    if int(os.environ.get("WORLD_SIZE", "1") or 1) > 1:
-        raise UsageError("--processes starts processes itself: leave torchrun or accelerate out")
     batch = training.recipe.batch_size
     if processes > batch:
         raise UsageError(
             f"--processes {processes}: a batch has {batch} examples, at least one for each process"
         )
-
-
-def _train_in_one(imported: tuple[str, ...], *given: Any) -> None:
-    """Train in one of several processes, with the modules that --import named."""
-    silence_others()
-    for name in imported:
-        importlib.import_module(name)
-    with spoken("train"):
-        _train(*given)
+    start_several(processes, "train", _train, training, *given)
 
 
 def _train(

@@ -59,6 +59,10 @@ class NotFinite(UsageError):
     """A number that is not finite: of an input, or of a training that diverges."""
 
 
+class Diverged(NotFinite):
+    """The loss of a training is not finite, in all of its processes at the same step."""
+
+
 class ProcessLost(SparingError):
     """One of several processes of a training ended: it was killed, or the machine lost it."""
 
