@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -61,7 +60,6 @@ def run(
 
     The same command resumes a training that was interrupted. torchrun and accelerate may start it.
     """
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # else DDP warns at its first step
     named = {"task": task, "model": model, "seeds": seed_list(seeds), "mechanism": mechanism}
     named |= {"layers": layers, "distil_from": distil_from}
     training = _training(named, settings or [], epochs, precision, track)

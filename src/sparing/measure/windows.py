@@ -18,6 +18,8 @@ def of_all_processes(energy: Energy) -> Energy:
     An estimate counts one process, so they are summed; a counter counts the whole machine.
     """
     others = everywhere(energy)[1:]
+    if not others:
+        return energy
     return replace(energy, components=tuple(_summed(c, others) for c in energy.components))
 
 
@@ -29,7 +31,9 @@ def _summed(part: Component, others: Sequence[Energy]) -> Component:
     ends = [one.interval or (one.energy_j, one.energy_j) for one in parts]
     interval = (sum(low for low, _ in ends), sum(high for _, high in ends))
     joules = sum(one.energy_j for one in parts)
-    return replace(part, energy_j=joules, interval=interval if part.interval else None)
+    method = f"summed over {len(parts)} processes; the first: {part.method}"
+    interval_known = interval if part.interval else None
+    return replace(part, energy_j=joules, method=method, interval=interval_known)
 
 
 class EnergyWindows:

@@ -223,7 +223,7 @@ def run_in(processes: int, function: Callable[..., int | None], *arguments: Any)
     if failed:
         error = _read(PrefixStore("sparing", store), ERROR, 0.1)
         raise _failure([process.exitcode or 0 for process in context.processes], error)
-    return int(_read(PrefixStore("sparing", store), CODE, 0.1) or 0)
+    return int(_read(PrefixStore("sparing", store), CODE, ACKNOWLEDGED_S) or 0)
 
 
 def _store() -> TCPStore:
@@ -305,8 +305,8 @@ def _one(
         try:
             with errors_shared():
                 done = function(*arguments)
-            if number == 0 and done:
-                _write(_stores[0], CODE, str(done))
+            if number == 0:
+                _write(_stores[0], CODE, str(done or 0))
         except KeyboardInterrupt as stop:
             code = 128 + (stop.number if isinstance(stop, Terminated) else signal.SIGINT)
         except Exception as error:

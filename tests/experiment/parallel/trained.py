@@ -42,7 +42,7 @@ class Options:
 
 def prepare(options: Options, folder: Path, data: Path | None = None) -> Experiment:
     config = base_config(__name__, plain(asdict(options) | {"faults": {}}))
-    config |= {"arms": ["a", "b"]}  # read by pages
+    config |= {"arms": ["a", "b"], "baseline": "a"}  # read by pages
     return Experiment(__name__, config, lambda opened: cells_of(options, folder), goals)
 
 
