@@ -46,12 +46,13 @@ _passed: list[Exception] = []  # those that other processes know already
 def environment_world(environment: Mapping[str, str] | None = None) -> int:
     """How many processes the launcher's variables announce; 1 without a launcher.
 
-    Raises ``UsageError`` where they are not whole, and ``Unsupported`` for a launcher's FSDP or
-    DeepSpeed.
+    Raises ``UsageError`` where they are not whole or accelerate has started one process of several,
+    and ``Unsupported`` for a launcher's FSDP or DeepSpeed.
     """
     given = os.environ if environment is None else environment
     processes = _number(given, "WORLD_SIZE", 1)
     if processes == 1:
+        _require_whole(given)
         return 1
     missing = [name for name in NEEDED if not given.get(name)]
     if missing:
@@ -69,6 +70,16 @@ def environment_world(environment: Mapping[str, str] | None = None) -> int:
                 "about 1 billion parameters on it is needed; below, launch without it"
             )
     return processes
+
+
+def _require_whole(given: Mapping[str, str]) -> None:
+    """Refuse what ``accelerate launch --cpu`` makes of several processes without mpirun."""
+    on_cpu = given.get("ACCELERATE_USE_CPU", "").lower() == "true"
+    if on_cpu and given.get("MASTER_ADDR") and not given.get("WORLD_SIZE"):
+        raise UsageError(
+            "accelerate launch --cpu has started one process of several: give --multi_gpu instead, "
+            "which needs no GPU, or torchrun"
+        )
 
 
 def _number(given: Mapping[str, str], name: str, otherwise: int) -> int:
