@@ -44,9 +44,12 @@ def conducted(
 
 def _led(experiment: Experiment, folder: Path, how: dict[str, Any]) -> StudyResult:
     try:
-        return conduct(experiment, folder, **how)
-    finally:
-        announced()
+        result = conduct(experiment, folder, **how)
+    except Exception:
+        announced()  # that was all: the others hear of the error next
+        raise
+    announced()
+    return result
 
 
 def _require_shared(experiment: Experiment, folder: Path) -> None:
