@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,12 +14,19 @@ from sparing.cli._shared import spoken
 from sparing.core.errors import UsageError
 from sparing.core.folder import IMPORTED
 
+SharedBy = Annotated[
+    int, typer.Option(help="Processes on this machine that share every batch of a training.")
+]
 
-def start_several(processes: int, verb: str, function: Callable[..., None], *given: Any) -> None:
-    """Call a verb's function in each of several new processes; exits with its exit code.
+
+def in_several(processes: int, verb: str, function: Callable[..., None], *given: Any) -> None:
+    """Call a verb's function here, or in each of several new processes and exit with its code.
 
     Raises ``UsageError`` for fewer than one, and where a launcher has started this process.
     """
+    if processes == 1:
+        function(*given)
+        return
     if processes < 1:
         raise UsageError(f"--processes must be at least 1; got {processes}")
     if int(os.environ.get("WORLD_SIZE", "1") or 1) > 1:

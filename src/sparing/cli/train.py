@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from sparing.cli._processes import start_several
+from sparing.cli._processes import SharedBy, in_several
 from sparing.cli._shared import (
     Data,
     Json,
@@ -50,9 +50,7 @@ def run(
         list[str] | None,
         typer.Option("--set", help="path=value, such as options.slots=32 or recipe.batch_size=32."),
     ] = None,
-    processes: Annotated[
-        int, typer.Option(help="Processes on this machine that share every batch.")
-    ] = 1,
+    processes: SharedBy = 1,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
@@ -68,15 +66,12 @@ def run(
 
 def _start(processes: int, training: Training, *given: Any) -> None:
     """Train in this process, or in several new ones."""
-    if processes == 1:
-        _train(training, *given)
-        return
     batch = training.recipe.batch_size
     if processes > batch:
         raise UsageError(
             f"--processes {processes}: a batch has {batch} examples, at least one for each process"
         )
-    start_several(processes, "train", _train, training, *given)
+    in_several(processes, "train", _train, training, *given)
 
 
 def _train(

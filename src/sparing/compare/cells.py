@@ -13,7 +13,7 @@ from sparing.core.record import Label, Labels, Record
 from sparing.experiment.arms import build_arm, model_in_its_own_process
 from sparing.experiment.cells import probe
 from sparing.experiment.cells.sweep import Point, Sweep, ratio_record
-from sparing.experiment.parallel.leading import trained_cell
+from sparing.experiment.cells.training import trained_cell
 from sparing.experiment.run import Cell
 from sparing.measure.energy import Energy, EnergyMeter
 from sparing.measure.flops import model_flops

@@ -189,7 +189,7 @@ class Run:
     def _do_one(self, cell: Cell) -> None:
         try:
             with progress_to(self._part(cell.key)):
-                records = with_load(partial(led, cell))
+                records = with_load(partial(led, cell.key, cell.work))
             self.keep(cell.key, records)  # a record that is not finite is refused here
         except Exception as error:
             if ends_all(error) or ends_together(error):

@@ -16,6 +16,7 @@ from typing import Any
 from sparing.core.errors import UsageError
 from sparing.core.record import Record
 from sparing.experiment.cells.expected import Seconds, of_slim, weighted
+from sparing.experiment.cells.training import trained_cell
 from sparing.experiment.claims import Claim, Estimate, decide, of_record
 from sparing.experiment.conduct import Experiment
 from sparing.experiment.inputs.fit import (
@@ -24,7 +25,6 @@ from sparing.experiment.inputs.fit import (
     require_tuned,
 )
 from sparing.experiment.inputs.task import load_for
-from sparing.experiment.parallel.leading import trained_cell
 from sparing.experiment.plan import plan_by_kind
 from sparing.experiment.records import RecordTable
 from sparing.experiment.run import Cell, Failure, Run

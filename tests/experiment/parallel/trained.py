@@ -17,9 +17,9 @@ from sparing.core.errors import UsageError
 from sparing.core.ranks import everywhere, rank, world
 from sparing.core.record import Record
 from sparing.core.writing import write_atomically
+from sparing.experiment.cells.training import trained_cell
 from sparing.experiment.claims import GoalResult
 from sparing.experiment.conduct import Experiment
-from sparing.experiment.parallel.leading import trained_cell
 from sparing.experiment.registry import Study
 from sparing.experiment.run import Cell
 from sparing.experiment.study import StudyResult, base_config, plain

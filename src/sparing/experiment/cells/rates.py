@@ -20,8 +20,7 @@ from sparing.core.ranks import first
 from sparing.core.reading import parse_json, read_plain
 from sparing.core.record import Record
 from sparing.core.writing import write_atomically
-from sparing.experiment.cells.training import Trained, train_metered
-from sparing.experiment.parallel.leading import trained_cell
+from sparing.experiment.cells.training import Trained, train_metered, trained_cell
 from sparing.experiment.run import Cell
 from sparing.measure.machine import threads
 from sparing.tasks import Task

@@ -63,10 +63,12 @@ def _require_shared(experiment: Experiment, folder: Path) -> None:
 
 def _agreed(experiment: Experiment) -> str:
     """When process 0 began; ``UsageError`` in all processes where one begins another run."""
-    told, version, node = first(lambda: (experiment.config, version_here(), socket.gethostname()))
+    of_first, version, node = first(
+        lambda: (experiment.config, version_here(), socket.gethostname())
+    )
     problem = ""
     try:
-        require_alike(told, experiment.config)
+        require_alike(of_first, experiment.config)
         if version != version_here():
             problem = f"{socket.gethostname()} has {version_here()}, {node} has {version}"
     except Refused as error:
@@ -74,7 +76,7 @@ def _agreed(experiment: Experiment) -> str:
     for number, one in enumerate(everywhere(problem)):
         if one:
             raise UsageError(f"process {number} of {world()}: {one}: start all with one command")
-    return str(told[BEGAN])
+    return str(of_first[BEGAN])
 
 
 def _follow(experiment: Experiment, folder: Path, began: str) -> None:

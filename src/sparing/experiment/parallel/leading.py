@@ -8,13 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 from sparing.core.ranks import alone, first, wait_for_first, world
 from sparing.core.record import Record
-
-if TYPE_CHECKING:
-    from sparing.experiment.run import Cell
 
 T = TypeVar("T")
 PROCESSES = "processes"  # the record of a cell that several processes trained
@@ -40,8 +37,8 @@ def announced(key: str = "") -> str:
 def jointly(training: Callable[[], T]) -> T:
     """What the training of the running cell returns, which all processes of the run take part in.
 
-    It is the ``together`` of that cell, and returns None where nothing is to be trained. An error
-    in any process is raised in all of them.
+    It is the ``together`` of that cell (see ``trained_cell``), and returns None where nothing is to
+    be trained. An error in any process is raised in all of them.
     """
     running = _running.get()
     if running is None:
@@ -55,15 +52,15 @@ def jointly(training: Callable[[], T]) -> T:
         return result
 
 
-def led(cell: Cell) -> list[Record]:
-    """The records of a cell: this process does it while the others wait, but for its training."""
+def led(key: str, work: Callable[[], list[Record]]) -> list[Record]:
+    """The records of a cell: only in its training the other processes do not wait for this one."""
     if world() == 1:
-        return cell.work()
-    running = _Running(cell.key)
+        return work()
+    running = _Running(key)
     token = _running.set(running)
     try:
         with alone():
-            records = cell.work()
+            records = work()
     finally:
         _running.reset(token)
     count = [Record(PROCESSES, float(world()), "", "measured")] if running.shared else []
@@ -77,15 +74,3 @@ def ends_together(error: Exception) -> bool:
     from sparing.train.processes import known_to_all
 
     return known_to_all(error)
-
-
-def trained_cell(
-    key: str, training: Callable[[], T], record: Callable[[T], list[Record]], **more: Any
-) -> Cell:
-    """A cell whose training several processes can share; process 0 makes records of its result.
-
-    ``training`` must only read what earlier cells wrote, and write by ``train`` alone.
-    """
-    from sparing.experiment.run import Cell
-
-    return Cell(key, lambda: record(jointly(training)), together=training, **more)
