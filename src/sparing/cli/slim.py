@@ -60,10 +60,9 @@ def run(
     named = {"model": model, "task": task, "texts": texts, "hold_out": hold_out, "seed": seed}
     named |= {"speed": speed, "floor": floor, "agree": agree, "least_cosine": least_cosine}
     named |= {"threshold": threshold, "most_difference": most_difference, "keep": more}
-    options = _options(quick, named, epochs, settings or [])
     folder = output_dir or Path("runs") / f"slim-{Path(texts or task).stem}"
     call = _show if plan else partial(in_several, processes, "slim", _run, overwrite)
-    call(options, folder, data, as_json)
+    call(_options(quick, named, epochs, settings or []), folder, data, as_json)
 
 
 def _task_of(model: str, task: str, texts: str) -> str:
