@@ -44,7 +44,7 @@ PLACES = {
         "core/folder.py",  # the rule itself
         "experiment/registry.py",  # the parts of a study that is installed, or that a person names
         "cli/__init__.py",  # what a person types after --import
-        "cli/train.py",  # the same in each of several processes
+        "cli/_processes.py",  # the same in each of several processes
         "experiment/parallel/orders.py",  # the same, and the study that the parent runs
         "engines/children.py",  # what the parent names
         "measure/memory.py",  # what the parent names

@@ -77,7 +77,13 @@ class Outcome(StudyResult):
 
 
 def finish(result: StudyResult) -> Outcome:
-    """Write the page of a finished study and return its answer."""
+    """Write the page of a finished study and return its answer; of several processes, 0 writes."""
+    from sparing.core.ranks import first
+
+    return first(lambda: _finished(result))
+
+
+def _finished(result: StudyResult) -> Outcome:
     from sparing.experiment.registry import shown_as
     from sparing.report.page import write_report
     from sparing.report.run import read_run

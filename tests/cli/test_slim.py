@@ -175,3 +175,29 @@ def test_too_few_texts_for_the_promise_are_refused_with_the_number(command, mode
     assert ended.code != 0
     assert "needs at least 400" in ended.error
     assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(
+    ("processes", "world", "words"),
+    [
+        (0, "", "--processes must be at least 1; got 0"),
+        (2, "2", "leave torchrun or accelerate out"),
+    ],
+)
+def test_processes_that_cannot_be_started(command, models, monkeypatch, processes, world, words):
+    monkeypatch.setenv("WORLD_SIZE", world or "1")
+    given = (models / "classifier", "--texts", models / "short.csv", "--processes", processes)
+    ended = command("slim", *given)
+    assert ended.code == 2
+    assert words in ended.error
+
+
+@pytest.mark.slow
+def test_a_command_of_two_processes_says_once_what_is_wrong(command, models, tmp_path):
+    """Too few texts: both find that, and one line says so."""
+    folder = tmp_path / "run"
+    given = (models / "classifier", "--texts", models / "short.csv", "--output-dir", folder)
+    ended = command("slim", *given, "--processes", 2)
+    assert ended.code == 1
+    assert "needs at least 400" in ended.error
+    assert not folder.exists()

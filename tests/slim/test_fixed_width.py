@@ -15,7 +15,7 @@ from sparing.layers.plan import Plan
 from sparing.slim.search import fixed_width
 from sparing.slim.search.choose import survey_plans
 from sparing.slim.search.exits import dense_flops
-from sparing.slim.search.fixed_width import fine_tune, train_static
+from sparing.slim.search.fixed_width import fine_tune, static_records, train_static
 from sparing.slim.state import State, read_state, write_state
 from sparing.slim.study import Options, steps_of
 from sparing.tasks import load_task
@@ -109,7 +109,7 @@ def test_a_control_is_trained_only_where_exits_are_served(
     monkeypatch.setattr(
         type(steps.models), "train_static", lambda _, plan, name: trained.append(plan) or Result
     )
-    records = train_static(steps)
+    records = static_records(steps, train_static(steps))
     if model == "dense" or (threshold >= 1 and not cascade):
         assert (records, trained, read_state(steps.models.folder).static) == ([], [], "")
         return

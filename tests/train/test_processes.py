@@ -112,6 +112,11 @@ LAUNCHED = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_
         ({"WORLD_SIZE": "0"}, UsageError, "WORLD_SIZE is '0'"),
         ({"WORLD_SIZE": "2"}, UsageError, "WORLD_SIZE is 2, but RANK is not set"),
         (LAUNCHED | {"RANK": "2"}, UsageError, "RANK is 2, but WORLD_SIZE is 2"),
+        (
+            {"ACCELERATE_USE_CPU": "True", "MASTER_ADDR": "::1"},
+            UsageError,
+            "one process of several",
+        ),
         (LAUNCHED | {"ACCELERATE_USE_FSDP": "true"}, Unsupported, "FSDP: .*1 billion parameters"),
     ],
 )
@@ -122,6 +127,7 @@ def test_launchers_that_went_wrong_are_named(given, error, words):
 
 def test_a_whole_environment_is_read():
     assert environment_world({}) == 1
+    assert environment_world({"ACCELERATE_USE_CPU": "True"}) == 1
     assert environment_world(LAUNCHED) == 2
 
 

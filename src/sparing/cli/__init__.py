@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import inspect
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -147,6 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     A misspelled verb or option gets one line, like every other mistake.
     """
     silence_others()
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # else DDP warns at its first step
     # not list(...): once loaded, the verb of that name hides the builtin in this module
     words = None if arguments is None else [*arguments]
     sys.exit(exit_code(lambda: _run(words)))

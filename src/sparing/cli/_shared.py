@@ -47,7 +47,8 @@ MechanismSettings = Annotated[
     list[str] | None, typer.Option("--set", help="An option of the mechanism, such as slots=32.")
 ]
 Processes = Annotated[
-    int, typer.Option(min=0, help="Cells side by side; 0: one, or all of a cluster.")
+    int,
+    typer.Option(min=0, help="Cells side by side, not one training; 0: one, or a cluster's all."),
 ]
 Engine = Annotated[str, typer.Option(help="Where cells run: local or ray.")]
 Address = Annotated[str, typer.Option(help="A Ray cluster: auto, local or HOST:PORT.")]

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sparing.cli._processes import SharedBy, in_several
 from sparing.cli._runs import finish_study, show_plan
 from sparing.cli._shared import Data, Json, Overwrite, Plan, progress_bar, verb
 from sparing.core.errors import UsageError
@@ -41,6 +42,7 @@ def run(
     quick: Annotated[bool, typer.Option(help="Fewer inputs; wider intervals.")] = False,
     data: Data = None,
     output_dir: Annotated[Path | None, typer.Option(help="Default: runs/slim-TASK.")] = None,
+    processes: SharedBy = 1,
     overwrite: Overwrite = False,
     plan: Plan = False,
     settings: Annotated[
@@ -58,10 +60,9 @@ def run(
     named = {"model": model, "task": task, "texts": texts, "hold_out": hold_out, "seed": seed}
     named |= {"speed": speed, "floor": floor, "agree": agree, "least_cosine": least_cosine}
     named |= {"threshold": threshold, "most_difference": most_difference, "keep": more}
-    options = _options(quick, named, epochs, settings or [])
     folder = output_dir or Path("runs") / f"slim-{Path(texts or task).stem}"
-    call = _show if plan else partial(_run, overwrite=overwrite)
-    call(options, folder, data, as_json)
+    call = _show if plan else partial(in_several, processes, "slim", _run, overwrite)
+    call(_options(quick, named, epochs, settings or []), folder, data, as_json)
 
 
 def _task_of(model: str, task: str, texts: str) -> str:
@@ -90,7 +91,7 @@ def _show(options: Any, folder: Path, data: Path | None, as_json: bool) -> None:
     show_plan(STUDY.plan(options, folder, data=data), as_json)
 
 
-def _run(options: Any, folder: Path, data: Path | None, as_json: bool, *, overwrite: bool) -> None:
+def _run(overwrite: bool, options: Any, folder: Path, data: Path | None, as_json: bool) -> None:
     """Run slim with its progress bar, and print its result."""
     from sparing.slim import STUDY
 

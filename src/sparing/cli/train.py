@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from sparing.cli._endings import silence_others
+from sparing.cli._processes import SharedBy, in_several
 from sparing.cli._shared import (
     Data,
     Json,
@@ -18,12 +16,10 @@ from sparing.cli._shared import (
     emit,
     progress_bar,
     seed_list,
-    spoken,
     verb,
     words,
 )
 from sparing.core.errors import UsageError, nearest
-from sparing.core.folder import IMPORTED
 from sparing.train.recipe import PRECISIONS, Precision, default_recipe
 
 if TYPE_CHECKING:
@@ -54,9 +50,7 @@ def run(
         list[str] | None,
         typer.Option("--set", help="path=value, such as options.slots=32 or recipe.batch_size=32."),
     ] = None,
-    processes: Annotated[
-        int, typer.Option(help="Processes on this machine that share every batch.")
-    ] = 1,
+    processes: SharedBy = 1,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
@@ -64,7 +58,6 @@ def run(
 
     The same command resumes a training that was interrupted. torchrun and accelerate may start it.
     """
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # else DDP warns at its first step
     named = {"task": task, "model": model, "seeds": seed_list(seeds), "mechanism": mechanism}
     named |= {"layers": layers, "distil_from": distil_from}
     training = _training(named, settings or [], epochs, precision, track)
@@ -73,35 +66,12 @@ def run(
 
 def _start(processes: int, training: Training, *given: Any) -> None:
     """Train in this process, or in several new ones."""
-    if processes == 1:
-        _train(training, *given)
-        return
-    _check_processes(processes, training)
-    from sparing.train.processes import run_in
-
-    run_in(processes, _train_in_one, tuple(IMPORTED), training, *given)
-
-
-def _check_processes(processes: int, training: Training) -> None:
-    """Refuse what no process could do, before any is started."""
-    if processes < 1:
-        raise UsageError(f"--processes must be at least 1; got {processes}")
-    if int(os.environ.get("WORLD_SIZE", "1") or 1) > 1:
-        raise UsageError("--processes starts processes itself: leave torchrun or accelerate out")
     batch = training.recipe.batch_size
     if processes > batch:
         raise UsageError(
             f"--processes {processes}: a batch has {batch} examples, at least one for each process"
         )
-
-
-def _train_in_one(imported: tuple[str, ...], *given: Any) -> None:
-    """Train in one of several processes, with the modules that --import named."""
-    silence_others()
-    for name in imported:
-        importlib.import_module(name)
-    with spoken("train"):
-        _train(*given)
+    in_several(processes, "train", _train, training, *given)
 
 
 def _train(

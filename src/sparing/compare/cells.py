@@ -13,6 +13,7 @@ from sparing.core.record import Label, Labels, Record
 from sparing.experiment.arms import build_arm, model_in_its_own_process
 from sparing.experiment.cells import probe
 from sparing.experiment.cells.sweep import Point, Sweep, ratio_record
+from sparing.experiment.cells.training import trained_cell
 from sparing.experiment.run import Cell
 from sparing.measure.energy import Energy, EnergyMeter
 from sparing.measure.flops import model_flops
@@ -20,8 +21,9 @@ from sparing.measure.gains import LARGEST_SHARE, largest_gain
 from sparing.measure.latency import PairedLatency, paired_latency
 from sparing.measure.machine import threads
 from sparing.measure.statistics import Ratio, as_record
+from sparing.measure.windows import of_all_processes
 from sparing.tasks import Task
-from sparing.train import Recipe, evaluate, train
+from sparing.train import Recipe, TrainResult, evaluate, train
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -69,12 +71,16 @@ class Arms:
 def training_cell(arms: Arms, arm: str, seed: int, recipe: Recipe) -> Cell:
     """Train one variant with one seed and evaluate it on the test split."""
 
-    def work() -> list[Record]:
+    def training() -> tuple[PreTrainedModel, TrainResult, Energy]:
         output_dir = arms.folder / "models" / f"{arm}-{seed}"
         model = arms.build(arm, seed)
         with threads(arms.thread_count), EnergyMeter() as meter:
             # from the start: the energy of an interrupted cell is not known
             result = train(model, arms.task, recipe, output_dir=output_dir, resume="never")
+        return model, result, of_all_processes(meter.energy)
+
+    def record(trained: tuple[PreTrainedModel, TrainResult, Energy]) -> list[Record]:
+        model, result, energy = trained
         with threads(arms.thread_count):
             evaluation = evaluate(model, arms.task)
         labels: dict[str, Label] = {"arm": arm, "seed": seed}
@@ -83,11 +89,11 @@ def training_cell(arms: Arms, arm: str, seed: int, recipe: Recipe) -> Cell:
             Record("accuracy", evaluation.score, "share", "measured", test, count=evaluation.count),
             Record("train_time_s", result.train_time_s, "s", "measured", labels),
             Record("params", float(model.num_parameters()), "numbers", "measured", {"arm": arm}),
-            *_energy_records("train_energy_j", meter.energy, labels),
+            *_energy_records("train_energy_j", energy, labels),
             *_curve_records(result.curve, labels),
         ]
 
-    return Cell(f"train/{arm}/{seed}", work, weight=8.0, beside=True)
+    return trained_cell(f"train/{arm}/{seed}", training, record, weight=8.0, beside=True)
 
 
 def _curve_records(curve: list[dict[str, Any]], labels: dict[str, Label]) -> list[Record]:

@@ -63,6 +63,10 @@ class DeviceFull(SparingError):
     """A call does not fit into the memory of its device."""
 
 
+class Diverged(NotFinite):
+    """The loss of a training is not finite, in all of its processes at the same step."""
+
+
 class ProcessLost(SparingError):
     """One of several processes of a training ended: it was killed, or the machine lost it."""
 

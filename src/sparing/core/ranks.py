@@ -7,6 +7,7 @@ larger by the number of processes: the average is then that of the mean over the
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,11 +20,36 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 T = TypeVar("T")
+LOOK_EVERY_S = 0.05
+_alone: ContextVar[bool] = ContextVar("sparing_alone", default=False)
+
+
+def is_joined() -> bool:
+    """Whether this process has joined others, even if it works alone now."""
+    return dist.is_available() and dist.is_initialized()
 
 
 def world() -> int:
     """How many processes train together."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    return dist.get_world_size() if is_joined() and not _alone.get() else 1
+
+
+def is_alone() -> bool:
+    """Whether the other processes wait while this one works."""
+    return is_joined() and _alone.get()
+
+
+@contextmanager
+def alone(now: bool = True) -> Iterator[None]:
+    """Inside, this process counts as the only one: the others wait for it.
+
+    Inside of that, ``now=False`` is for what all do together.
+    """
+    token = _alone.set(now)
+    try:
+        yield
+    finally:
+        _alone.reset(token)
 
 
 def rank() -> int:
@@ -206,6 +232,14 @@ def anywhere(holds: bool) -> bool:
 def wait_for_all() -> None:
     """Return when all processes are here."""
     anywhere(False)
+
+
+def wait_for_first() -> None:
+    """Return when process 0 is here too; meanwhile signals are handled and no processor is busy."""
+    arrived = dist.broadcast(torch.zeros(1, device=_device()), src=0, async_op=True)
+    while not arrived.is_completed():
+        time.sleep(LOOK_EVERY_S)
+    arrived.wait()
 
 
 @contextmanager

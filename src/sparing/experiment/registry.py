@@ -10,6 +10,7 @@ import importlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
@@ -62,13 +63,25 @@ class Study:
     ) -> StudyResult:
         """Do the study in a folder that can be continued; ``how`` goes to ``conduct``.
 
-        With ``where`` its cells run side by side, in other processes.
+        With ``where`` its cells run side by side, in other processes. Under torchrun or accelerate
+        every process calls this and gets the result; they share each training.
         """
         from sparing.experiment.conduct import conduct
+        from sparing.experiment.parallel.following import conducted
+        from sparing.train.processes import environment_world
+        from sparing.train.recipe import Recipe
+        from sparing.train.room import on_cpu
 
-        experiment = self.load().prepare(options, folder, data)
+        prepare = partial(self.load().prepare, options, folder, data)
         if where is None or where.is_here:
-            return conduct(experiment, folder, **how)
+            cpu = on_cpu(getattr(options, "recipe", None) or Recipe())
+            return conducted(prepare, folder, cpu=cpu, **how)
+        if environment_world() > 1:
+            raise UsageError(
+                "--processes and --engine start processes for cells side by side, and torchrun and "
+                "accelerate for one training: leave one of both out"
+            )
+        experiment = prepare()
         from sparing.experiment.parallel.engines import elsewhere
         from sparing.experiment.parallel.orders import Source
 

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from sparing.core.record import RECORDS, Record, RecordLog
 from sparing.core.writing import replacing, write_atomically
 from sparing.experiment.installed import study_names
 from sparing.experiment.owned import FIGURES, FOLDERS, drop_run
+from sparing.experiment.parallel.leading import ends_together, led
 from sparing.measure.load import with_load
 
 FINISHED = "cell"
@@ -38,7 +40,8 @@ class Cell:
 
     ``idle`` gives the reason to skip the cell, from the records so far; an empty text where it must
     run. A cell that may run ``beside`` others in another process measures no time, memory or energy
-    that counts; before it, the cells with the keys ``needs`` have run.
+    that counts; before it, the cells with the keys ``needs`` have run. ``together`` is its training
+    alone, where several processes can share it: see ``trained_cell``.
     """
 
     key: str
@@ -47,6 +50,7 @@ class Cell:
     idle: Callable[[Sequence[Record]], str] | None = None
     beside: bool = False
     needs: tuple[str, ...] = ()
+    together: Callable[[], object] | None = None
 
     def why_idle(self, records: Sequence[Record]) -> str:
         """The reason to skip it by these records; empty where it must run."""
@@ -185,10 +189,10 @@ class Run:
     def _do_one(self, cell: Cell) -> None:
         try:
             with progress_to(self._part(cell.key)):
-                records = with_load(cell.work)
+                records = with_load(partial(led, cell.key, cell.work))
             self.keep(cell.key, records)  # a record that is not finite is refused here
         except Exception as error:
-            if ends_all(error):
+            if ends_all(error) or ends_together(error):
                 raise  # the next cell would fail too
             self.failures.append(failure_of(cell.key, error))
 

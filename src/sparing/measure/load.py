@@ -141,7 +141,7 @@ def between(before: Counters, after: Counters, threads: int, *, computes: bool =
     """The load of the window between two readings, for a measurement with ``threads`` threads."""
     window_s = max(after.wall_s - before.wall_s, 1e-9)
     share = others = None
-    if computes and not _accelerated():
+    if computes and not _accelerated() and not _in_step():
         # a thread that waits for others has no processor; this is how many they had together
         thread_s, process_s = after.thread_s - before.thread_s, after.process_s - before.process_s
         share = min(1.0, max(thread_s, process_s / threads) / window_s)
@@ -251,6 +251,15 @@ def _load_average() -> float | None:
         return float(os.getloadavg()[0])
     except (AttributeError, OSError):  # Windows has none
         return None
+
+
+def _in_step() -> bool:
+    """Whether this process trains with others, which its threads may wait for."""
+    if "torch" not in sys.modules:
+        return False
+    from sparing.core.ranks import world
+
+    return world() > 1
 
 
 def _accelerated() -> bool:

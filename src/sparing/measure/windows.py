@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from sparing.core.errors import UsageError
+from sparing.core.ranks import everywhere
 from sparing.measure.energy import Component, Energy, EnergyMeter
 
 SUFFIX = "_j"
+
+
+def of_all_processes(energy: Energy) -> Energy:
+    """The energy of all processes that train together; each calls this with its own.
+
+    An estimate counts one process, so they are summed; a counter counts the whole machine.
+    """
+    others = everywhere(energy)[1:]
+    if not others:
+        return energy
+    return replace(energy, components=tuple(_summed(c, others) for c in energy.components))
+
+
+def _summed(part: Component, others: Sequence[Energy]) -> Component:
+    """A component with the same estimates of other processes."""
+    if part.obtained != "estimated":
+        return part
+    parts = [part, *(energy.component(part.name) for energy in others)]
+    ends = [one.interval or (one.energy_j, one.energy_j) for one in parts]
+    interval = (sum(low for low, _ in ends), sum(high for _, high in ends))
+    joules = sum(one.energy_j for one in parts)
+    method = f"summed over {len(parts)} processes; the first: {part.method}"
+    interval_known = interval if part.interval else None
+    return replace(part, energy_j=joules, method=method, interval=interval_known)
 
 
 class EnergyWindows:

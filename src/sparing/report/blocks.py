@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sparing.core.errors import listed
+from sparing.experiment.parallel.leading import PROCESSES
 from sparing.experiment.plan import BESIDE
 from sparing.experiment.records import measured, uncommitted
 from sparing.measure.load import disturbance_words
@@ -108,6 +109,13 @@ def data_notices(run: Run) -> list[str]:
         notices.append(
             f"{wording.count_of(len(beside), 'cell')} ran beside others on one machine: times and "
             "energies there are not measured."
+        )
+    shared = [record for record in run_records if record.name == PROCESSES]
+    if shared:
+        counts = listed(sorted({f"{record.value:g}" for record in shared}))
+        notices.append(
+            f"Trainings of {wording.count_of(len(shared), 'cell')} were shared by {counts} "
+            "processes: their times do not compare with those of another number."
         )
     if len(commits) > 1:
         notices.append(f"They were measured at {len(commits)} commits: {', '.join(commits)}.")

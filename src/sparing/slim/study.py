@@ -7,7 +7,7 @@ of the fastest dense form, at a loss of at most half a point.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 from sparing.core.errors import UsageError
 from sparing.core.record import Record
 from sparing.experiment.cells.expected import Seconds, of_slim, weighted
+from sparing.experiment.cells.training import trained_cell
 from sparing.experiment.claims import Claim, Estimate, decide, of_record
 from sparing.experiment.conduct import Experiment
 from sparing.experiment.inputs.fit import (
@@ -39,7 +40,7 @@ from sparing.slim.options import BUDGETS as BUDGETS
 from sparing.slim.options import Options, with_fewer
 from sparing.slim.saving import refuse_model_folder, save
 from sparing.slim.search.choose import choose_plan, survey_plans
-from sparing.slim.search.fixed_width import fine_tune, train_static
+from sparing.slim.search.fixed_width import fine_tune, keep_tuned, static_records, train_static
 from sparing.slim.steps import DENSE, OURS, Steps
 from sparing.slim.texts import answer_splits, followed, texts_task
 from sparing.tasks import Task
@@ -140,20 +141,17 @@ def _taught(options: Options, task: Task, data: Path | None) -> Task:
 def _cells_of(steps: Steps, options: Options) -> list[Cell]:
     models = steps.models
 
-    def trained(train: Callable[[], TrainResult | None], arm: str) -> Callable[[], list[Record]]:
-        return lambda: _training_records(train(), arm)
-
     verify = {batch: partial(verify_forms, steps, batch) for batch in options.batches}
     memory = partial(memory_of, steps, max(options.batches))
-    static = Cell("static", partial(train_static, steps), weight=8.0)
+    static = trained_cell("static", partial(train_static, steps), partial(static_records, steps))
     cells = [
-        Cell("dense", trained(models.train_dense, DENSE), weight=6.0),
+        trained_cell("dense", models.train_dense, partial(_training_records, DENSE)),
         *([Cell("dense-answers", partial(dense_answers, steps))] if models.labelless else []),
-        Cell("distil", trained(models.train_adaptive, OURS), weight=10.0),
+        trained_cell("distil", models.train_adaptive, partial(_training_records, OURS)),
         Cell("baseline", partial(score_baseline, steps)),
         Cell("survey", partial(survey_plans, steps)),
         Cell("choose", partial(choose_plan, steps)),
-        Cell("fixed-width", partial(fine_tune, steps), weight=8.0),
+        trained_cell("fixed-width", partial(fine_tune, steps), partial(keep_tuned, steps)),
         Cell("forms", partial(answer_forms, steps), weight=2.0),
         Cell("candidates", partial(time_candidates, steps), weight=2.0),
         Cell("certify", partial(certify, steps)),
@@ -212,7 +210,7 @@ def _require_held_out(task: Task, options: Options) -> None:
         )
 
 
-def _training_records(result: TrainResult | None, arm: str) -> list[Record]:
+def _training_records(arm: str, result: TrainResult | None) -> list[Record]:
     if result is None:
         return []
     return [

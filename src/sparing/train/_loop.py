@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
-from sparing.core.errors import NotFinite
+from sparing.core.errors import Diverged
 from sparing.core.ranks import Share, anywhere, everywhere, first, is_first, sharing, world
 from sparing.core.recording import record
 from sparing.tasks import Task
@@ -273,7 +273,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
         if not math.isfinite(value):
             reasons = everywhere(first_not_finite(self.model, inputs))
             of_inputs = [reason for reason in reasons if reason.startswith(INPUT)]
-            raise NotFinite(
+            raise Diverged(
                 f"the loss is {value} at step {self.state.global_step + 1}: "
                 f"{(of_inputs or reasons)[0]}"
             )
@@ -293,7 +293,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]  # transformers is untyp
         evaluation = first(self._evaluated)
         time_s = time.perf_counter() - start
         if not math.isfinite(evaluation.loss):
-            raise NotFinite(
+            raise Diverged(
                 f"the validation loss is {evaluation.loss} at step {self.state.global_step}: "
                 f"{first_not_finite(self.model, {})}"
             )

@@ -26,9 +26,9 @@ from torch.multiprocessing.spawn import (
 )
 
 from sparing.core import errors
-from sparing.core.errors import ProcessLost, SparingError, Unsupported, UsageError
+from sparing.core.errors import Diverged, ProcessLost, SparingError, Unsupported, UsageError
 from sparing.core.interrupts import SIGNALS, Terminated, terminations_raised
-from sparing.core.ranks import is_first, world
+from sparing.core.ranks import is_first, is_joined, world
 from sparing.core.reading import parse_json
 from sparing.engines.children import variables
 
@@ -37,7 +37,7 @@ PATIENCE = timedelta(hours=24)  # process 0 may evaluate for long; one that ends
 ACKNOWLEDGED_S = 5.0
 GRACE_S = 15.0
 LOOPBACK = "127.0.0.1"
-ERROR, HEARD = "sparing/error", "sparing/heard"
+ERROR, HEARD, CODE = "sparing/error", "sparing/heard", "sparing/code"
 RESUMES = "the same command resumes from the last checkpoint"
 _stores: list[Any] = []
 _passed: list[Exception] = []  # those that other processes know already
@@ -46,12 +46,13 @@ _passed: list[Exception] = []  # those that other processes know already
 def environment_world(environment: Mapping[str, str] | None = None) -> int:
     """How many processes the launcher's variables announce; 1 without a launcher.
 
-    Raises ``UsageError`` where they are not whole, and ``Unsupported`` for a launcher's FSDP or
-    DeepSpeed.
+    Raises ``UsageError`` where they are not whole or accelerate has started one process of several,
+    and ``Unsupported`` for a launcher's FSDP or DeepSpeed.
     """
     given = os.environ if environment is None else environment
     processes = _number(given, "WORLD_SIZE", 1)
     if processes == 1:
+        _require_whole(given)
         return 1
     missing = [name for name in NEEDED if not given.get(name)]
     if missing:
@@ -71,6 +72,16 @@ def environment_world(environment: Mapping[str, str] | None = None) -> int:
     return processes
 
 
+def _require_whole(given: Mapping[str, str]) -> None:
+    """Refuse what ``accelerate launch --cpu`` makes of several processes without mpirun."""
+    on_cpu = given.get("ACCELERATE_USE_CPU", "").lower() == "true"
+    if on_cpu and given.get("MASTER_ADDR") and not given.get("WORLD_SIZE"):
+        raise UsageError(
+            "accelerate launch --cpu has started one process of several: give --multi_gpu instead, "
+            "which needs no GPU, or torchrun"
+        )
+
+
 def _number(given: Mapping[str, str], name: str, otherwise: int) -> int:
     value = given.get(name, str(otherwise))
     if not value.strip().isdigit() or (name == "WORLD_SIZE" and int(value) < 1):
@@ -84,7 +95,7 @@ def join(*, cpu: bool) -> int:
     Raises ``UsageError`` where there are fewer accelerators than processes on this machine.
     """
     processes = environment_world()
-    if processes == 1 or world() > 1:
+    if processes == 1 or is_joined():
         return world()
     if not cpu:
         _take_accelerator(processes)
@@ -111,16 +122,24 @@ def _take_accelerator(processes: int) -> None:
 
 @contextmanager
 def errors_shared() -> Iterator[None]:
-    """Let every process raise the error of the one that failed, instead of a lost connection."""
+    """Let every process raise the error of the one that failed, instead of a lost connection.
+
+    One that all raise at the same time changes nothing: they may go on together.
+    """
     try:
         yield
     except Exception as error:
-        if world() == 1 or error in _passed:
+        if world() == 1 or error in _passed or isinstance(error, Diverged):
             raise
         _passed.append(_shared(error))
         if _passed[-1] is error:
             raise
         raise _passed[-1] from error
+
+
+def known_to_all(error: Exception) -> bool:
+    """Whether all processes end with this error."""
+    return error in _passed
 
 
 def _shared(error: Exception) -> Exception:
@@ -182,12 +201,13 @@ def _write(store: Any, key: str, value: str) -> None:
         store.set(key, value)
 
 
-def run_in(processes: int, function: Callable[..., None], *arguments: Any) -> None:
+def run_in(processes: int, function: Callable[..., int | None], *arguments: Any) -> int:
     """Call a function in ``processes`` new processes of this machine, which train together.
 
-    It must be importable and its arguments picklable. Each process has one thread unless
-    ``OMP_NUM_THREADS`` says otherwise. Ctrl-C and SIGTERM are passed on to all of them. When one
-    fails, the others end, and its error is raised here: ``ProcessLost`` for one that was killed.
+    Returns what it returns in process 0: an exit code, or 0. It must be importable and its
+    arguments picklable. Each process has one thread unless ``OMP_NUM_THREADS`` says otherwise.
+    Ctrl-C and SIGTERM are passed on to all of them. When one fails, the others end, and its error
+    is raised here: ``ProcessLost`` for one that was killed.
     """
     if processes < 1:
         raise UsageError(f"processes must be at least 1; got {processes}")
@@ -214,6 +234,7 @@ def run_in(processes: int, function: Callable[..., None], *arguments: Any) -> No
     if failed:
         error = _read(PrefixStore("sparing", store), ERROR, 0.1)
         raise _failure([process.exitcode or 0 for process in context.processes], error)
+    return int(_read(PrefixStore("sparing", store), CODE, ACKNOWLEDGED_S) or 0)
 
 
 def _store() -> TCPStore:
@@ -283,7 +304,7 @@ def _passed_on(context: Any) -> Iterator[list[int]]:
 
 
 def _one(
-    number: int, given: Mapping[str, str], function: Callable[..., None], arguments: Any
+    number: int, given: Mapping[str, str], function: Callable[..., int | None], arguments: Any
 ) -> None:
     """One process: its variables, its own group so that a terminal's Ctrl-C comes once."""
     os.setpgid(0, 0)
@@ -294,7 +315,9 @@ def _one(
     with terminations_raised():
         try:
             with errors_shared():
-                function(*arguments)
+                done = function(*arguments)
+            if number == 0:
+                _write(_stores[0], CODE, str(done or 0))
         except KeyboardInterrupt as stop:
             code = 128 + (stop.number if isinstance(stop, Terminated) else signal.SIGINT)
         except Exception as error:

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel, TrainingArguments
 from sparing.core.errors import FULL_DISK, CheckpointError, Unsupported, UsageError, nearest
 from sparing.core.processor import multiplies_bfloat16
 from sparing.core.progress import waiting
-from sparing.core.ranks import first, wait_for_all
+from sparing.core.ranks import first, is_alone, wait_for_all
 from sparing.foreign.pretrained import write_pretrained
 from sparing.models.shared.quiet import quiet
 from sparing.tasks import Task
@@ -200,6 +200,11 @@ def _train(
     start: Path | None,
 ) -> int:
     """Run the loop to its end; returns the total number of steps."""
+    if is_alone():
+        raise Unsupported(
+            "several processes cannot share this training: run the same command without torchrun "
+            "or accelerate"
+        )
     arguments = _arguments(recipe, task, folder)
     with _as_it_came(model):
         try:

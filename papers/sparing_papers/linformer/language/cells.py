@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from sparing.core.errors import UsageError
@@ -77,7 +78,7 @@ def language_cells(
         raise UsageError(f"seeds must be at least 1; got {seeds}")
     work = LanguageWork(options, folder, data, thread_count, watts_per_core)
     cells = [cell for name in options.questions for cell in PARTS[name](work, seeds)]
-    return [Cell(f"language/{cell.key}", cell.work, cell.weight) for cell in cells]
+    return [replace(cell, key=f"language/{cell.key}") for cell in cells]
 
 
 def digests(options: LanguageOptions, data: Path | None) -> dict[str, str]:

@@ -15,11 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparing.core.errors import DataError, NotFinite, UsageError
+from sparing.core.errors import DataError, Diverged, NotFinite, UsageError
+from sparing.core.ranks import first
 from sparing.core.reading import parse_json, read_plain
 from sparing.core.record import Record
 from sparing.core.writing import write_atomically
-from sparing.experiment.cells.training import Trained, train_metered
+from sparing.experiment.cells.training import Trained, train_metered, trained_cell
 from sparing.experiment.run import Cell
 from sparing.measure.machine import threads
 from sparing.tasks import Task
@@ -88,11 +89,15 @@ def training_cell(
     ``tuned`` is called when the cell is done: it may read data. ``record`` evaluates the model.
     """
 
-    def do() -> list[Record]:
+    def training() -> Trained:
         with threads(thread_count):
-            return record(tuned().run(seed))
+            return tuned().run(seed)
 
-    return Cell(key, do, weight=weight)
+    def recorded(trained: Trained) -> list[Record]:
+        with threads(thread_count):
+            return record(trained)
+
+    return trained_cell(key, training, recorded, weight=weight)
 
 
 def trainings(rates: Sequence[float], seed: int) -> int:
@@ -131,7 +136,8 @@ def _try(rate: float, train_at: Callable[[float], object], folder: Path) -> None
     try:
         train_at(rate)
     except NotFinite as error:
-        write_atomically(folder / DIVERGED, json.dumps({"reason": str(error)}) + "\n")
+        text = json.dumps({"reason": str(error)}) + "\n"
+        first(lambda: write_atomically(folder / DIVERGED, text))
 
 
 def known_rate(rates: Sequence[float], folder: Folder) -> float | None:
@@ -146,7 +152,7 @@ def known_rate(rates: Sequence[float], folder: Folder) -> float | None:
     if math.isinf(known[best]):
         reason = _reason(folder(best) / DIVERGED)
         named = ", ".join(map(str, rates))
-        raise NotFinite(f"the training diverges at every rate of {named}: {reason}")
+        raise Diverged(f"the training diverges at every rate of {named}: {reason}")
     return best
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparing.core.record import Labels, Record, measured
+from sparing.experiment.parallel.leading import jointly
+from sparing.experiment.run import Cell
 from sparing.measure.energy import Component, EnergyMeter
 from sparing.measure.windows import SUFFIX, EnergyWindows
 from sparing.tasks import Task
@@ -18,6 +20,20 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from sparing.train.objective import Objective
+
+
+T = TypeVar("T")
+
+
+def trained_cell(
+    key: str, training: Callable[[], T], record: Callable[[T], list[Record]], **more: Any
+) -> Cell:
+    """A cell with a training that processes can share; process 0 makes records of its result.
+
+    ``training`` must only read what earlier cells wrote, and write by ``train`` alone. ``more`` are
+    further fields of the cell.
+    """
+    return Cell(key, lambda: record(jointly(training)), together=training, **more)
 
 
 @dataclass(frozen=True, eq=False)

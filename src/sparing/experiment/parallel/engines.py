@@ -78,8 +78,11 @@ def elsewhere(where: Where, source: Source) -> Iterator[Elsewhere]:
         run: Run, cells: Sequence[Cell], minutes: float | None, on_progress: Progress
     ) -> list[Failure]:
         if not any(cell.beside for cell in cells) and where.engine == LOCAL:
+            shared = any(cell.together for cell in cells)
+            hint = "; torchrun lets processes share its trainings" if shared else ""
             raise UsageError(
                 f"no cell of {run.config['study']} may run beside others: leave --processes out"
+                f"{hint}"
             )
         return Driver(run, engine, source, on_progress).do(cells, minutes)
 

@@ -114,7 +114,7 @@ def _prepared(order: Order) -> Mapping[str, Cell]:
             importlib.import_module(module)
         study = importlib.import_module(source.module)
         experiment = study.prepare(source.options, source.folder, source.data)
-        _require_same(order.config, experiment.config)
+        require_alike(order.config, experiment.config)
         opened = Run(source.folder, order.config)
         experiment.begin(opened)
         _last = source, {cell.key: cell for cell in experiment.cells(opened)}
@@ -132,8 +132,8 @@ def _require_here(order: Order) -> None:
         )
 
 
-def _require_same(expected: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-    """The same settings and the same data as the run's."""
+def require_alike(expected: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """Raise ``Refused`` unless a run prepared here has the settings and the data of ``config``."""
     node = socket.gethostname()
     for name, digest in config["data"].items():
         here = expected["data"].get(name, digest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sparing.core.errors import UsageError
@@ -14,6 +14,7 @@ from sparing.slim.models import FOLLOW, Models
 from sparing.slim.search.choose import best_fixed
 from sparing.slim.search.exits import decide, outcomes
 from sparing.slim.search.frontier import Variant, best, points_of
+from sparing.slim.state import Surveyed
 from sparing.slim.steps import OURS, SOME, STATIC, Steps
 from sparing.train import TrainResult, train
 from sparing.train.elastic import Draw
@@ -42,24 +43,32 @@ def train_at_width(
     return train(frozen, models.taught_on, recipe, output_dir=folder, objective=objective)
 
 
-def fine_tune(steps: Steps) -> list[Record]:
+def fine_tune(steps: Steps) -> TrainResult:
     """Cut the chosen plan out with an exit after each layer that has a head, and fine-tune it.
 
     Its thresholds are chosen later, for every engine and precision by itself. Where inputs may not
     exit it has none.
     """
-    models, chosen = steps.models, steps.state.chosen
-    if chosen is None:
-        raise UsageError("no plan is chosen yet: an earlier step has failed")
+    models, plan = steps.models, _chosen(steps)
     model = models.adaptive()
-    plan = chosen.plan
     if steps.answer.exits:
         stops = tuple(number for number in model.encoder.exits if number < plan.layers)
         # below 1, or the exits would be cut off
         plan = replace(plan, exits=stops, threshold=SOME)
     folder = models.folder / "models" / FOLDER
-    result = train_at_width(models, model, plan, folder, models.fixed_width_epochs)
-    tuned = models.opened(FOLDER)
+    return train_at_width(models, model, plan, folder, models.fixed_width_epochs)
+
+
+def _chosen(steps: Steps) -> Plan:
+    chosen = steps.state.chosen
+    if chosen is None:
+        raise UsageError("no plan is chosen yet: an earlier step has failed")
+    return chosen.plan
+
+
+def keep_tuned(steps: Steps, result: TrainResult) -> list[Record]:
+    """Keep the model that ``fine_tune`` trained, and the thresholds that nothing beats."""
+    plan, tuned = _chosen(steps), steps.models.opened(FOLDER)
     variant = Variant(1.0, plan.tokens_kept, plan.tokens_after)
     seen = outcomes(tuned, steps.task, steps.parts[0], variant.plan(tuned))
     dense = steps.dense_flops, steps.dense_logits
@@ -77,17 +86,33 @@ def fine_tune(steps: Steps) -> list[Record]:
     ]
 
 
-def train_static(steps: Steps) -> list[Record]:
+@dataclass(frozen=True, eq=False)
+class Control:
+    """The static pruned model: its plan, the share of FLOPs that it must equal, its training."""
+
+    point: Surveyed
+    share: float
+    result: TrainResult
+
+
+def train_static(steps: Steps) -> Control | None:
     """Where exits are served, distil the best plan without exits of equal FLOPs, as a control.
 
     It is trained alone, from the dense model, for as many steps as slim's two trainings together.
     """
     served = steps.served()
     if served.model != OURS or (served.threshold >= 1 and not served.cascade):
-        return []
+        return None
     share = _mean_share(steps, served)
     point = best_fixed(steps.state.fixed, share)
-    result = steps.models.train_static(point.plan, STATIC)
+    return Control(point, share, steps.models.train_static(point.plan, STATIC))
+
+
+def static_records(steps: Steps, control: Control | None) -> list[Record]:
+    """Keep the control, if there is one."""
+    if control is None:
+        return []
+    point, share, result = control.point, control.share, control.result
     steps.keep(static=STATIC)
     plan: dict[str, Label] = {"arm": STATIC, "plan": json.dumps(point.plan.to_dict())}
     labels: dict[str, Label] = {"arm": STATIC}
