@@ -46,7 +46,7 @@ TRAINED = 16384
 LEAST_OF_TRAINING = 0.7
 ROUNDS, SAMPLE_MS, BUDGET_S = 10, 3.0, 1.5
 KERNELS = 8
-TESTS = ("tests/mechanisms/test_accelerator.py", "tests/mechanisms/test_paths.py")
+TESTS = ("tests/mechanisms/test_accelerator.py", "tests/mechanisms/test_device_paths.py")
 Call = Callable[[], object]
 
 
