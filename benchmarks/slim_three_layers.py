@@ -28,6 +28,7 @@ from sparing.experiment.study import base_config
 from sparing.measure.inputs import InputTimes, fastest, speed_up, time_inputs
 from sparing.report.markdown import plain_table
 from sparing.slim.evidence.candidates import DENSE, OURS, Candidate
+from sparing.slim.evidence.verify import as_scored
 from sparing.slim.inputs import inputs_of
 from sparing.slim.steps import Steps, gap_record, logits_one_by_one
 from sparing.tasks.shared.scores import metric
@@ -72,16 +73,19 @@ def rows_of(steps: Steps, runs: Mapping[Key, Any]) -> list[dict[str, Any]]:
         mine, exact = answers[model, precision], answers[DENSE, EXACT]
         facts = {"task": models.given.name, "model": NAMES[model], "precision": precision}
         facts |= {"engine": key[1].engine, "metric": name}
-        score = float(metric(name).score(exact, truth))
+        used, exact = as_scored(steps, name, exact)
+        mine = as_scored(steps, name, mine)[1]
+        three = as_scored(steps, name, answers[THREE, precision])[1]
+        score = float(metric(used).score(exact, truth))
         ratio = speed_up(times[_name(key)], times[_name(chosen[DENSE, precision])])
         rows.append(
             facts
             | {
                 "ms": float(times[_name(key)].typical_ms.mean()),
                 "speed": [ratio.value, *(ratio.interval or (None, None))],
-                "score": float(metric(name).score(mine, truth)),
-                "share": [1 + part / score for part in gap(name, mine, exact, truth)],
-                "better": gap(name, mine, answers[THREE, precision], truth),
+                "score": float(metric(used).score(mine, truth)),
+                "share": [1 + part / score for part in gap(used, mine, exact, truth)],
+                "better": gap(used, mine, three, truth),
             }
         )
     return rows

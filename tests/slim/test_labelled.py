@@ -86,7 +86,7 @@ def reader(tmp_path_factory, monkeypatch):
     return Options(model=str(model), task="squad", task_options=options, **TINY)
 
 
-def test_a_reader_is_scored_by_its_answers_in_whole_passages(reader, tmp_path):
+def test_a_reader_is_scored_by_its_answers_in_whole_passages(reader, tmp_path, three):
     task = task_of(reader)[0]
     assert (task.metric, task.metrics[1:]) == ("same_answer", ("token_f1", "exact_match"))
     assert "test: 3 of 9 questions have a passage of several windows: left out" in task.notes
@@ -102,16 +102,25 @@ def test_a_reader_is_scored_by_its_answers_in_whole_passages(reader, tmp_path):
         assert dense.value == pytest.approx(mean(right.per_example[name][3:]))
         assert dense.labels["primary"] == (name == "token_f1")
     assert "3 of 9 questions" in write_report(result.folder)["md"].read_text()
+    steps = three.steps_in(result.folder)
+    rows = three.rows_of(steps, three.forms_of(steps))
+    scores = {row["score"] for row in rows if row["model"] == "dense"}
+    assert any(score == pytest.approx(mean(right.per_example["token_f1"][3:])) for score in scores)
 
 
-def test_three_layers_are_trained_and_scored_beside_it(finished, tmp_path, monkeypatch):
-    shutil.copytree(finished.folder, tmp_path / "run")
+@pytest.fixture
+def three(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     monkeypatch.setattr("sparing.export.forms.missing_packages", only("onnxruntime"))
     script = importlib.import_module("slim_three_layers")
     monkeypatch.setattr(importlib.import_module("sts_forms"), "LAYERS", 1)
-    steps = script.steps_in(tmp_path / "run")
-    rows = script.rows_of(steps, script.forms_of(steps))
+    return script
+
+
+def test_three_layers_are_trained_and_scored_beside_it(finished, tmp_path, three):
+    shutil.copytree(finished.folder, tmp_path / "run")
+    steps = three.steps_in(tmp_path / "run")
+    rows = three.rows_of(steps, three.forms_of(steps))
     named = {(row["model"], row["precision"]): row for row in rows}
     assert set(named) >= {(m, p) for m in ("dense", "slim") for p in ("float32", "int8")}
     assert named["dense", "float32"]["share"][0] == 1
@@ -119,7 +128,7 @@ def test_three_layers_are_trained_and_scored_beside_it(finished, tmp_path, monke
     for precision in ("float32", "int8"):
         of_run = {record.value for record in of_name(finished, "whole_score", metric="entity_f1")}
         assert min(abs(named["slim", precision]["score"] - value) for value in of_run) < 1e-6
-    assert script.layers_table(rows).count("\n") == len(rows) + 1
+    assert three.layers_table(rows).count("\n") == len(rows) + 1
 
 
 def test_a_model_of_another_task_is_named(options, tmp_path):

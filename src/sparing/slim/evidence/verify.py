@@ -244,6 +244,18 @@ def answer_all(steps: Steps) -> list[Record]:
     ]
 
 
+def as_scored(steps: Steps, name: str, answers: Tensor) -> tuple[str, Tensor]:
+    """What a metric scores of the test split's answers, and by which metric.
+
+    Metrics of a span's text have a value for each row, and their mean is the score.
+    """
+    if name not in TEXT_METRICS:
+        return name, answers
+    passages = steps.models.given.test.passages
+    assert passages is not None
+    return MEAN, row_values(name, answers, passages)
+
+
 def _whole(steps: Steps, answers: Tensor, dense: Tensor, form: Mapping[str, Label]) -> list[Record]:
     """One form's scores on the whole test split, and how far it is from the dense model."""
     models, records = steps.models, list[Record]()
@@ -255,13 +267,9 @@ def _whole(steps: Steps, answers: Tensor, dense: Tensor, form: Mapping[str, Labe
         truth = right if name in models.scored else answered
         labels: dict[str, Label] = {**form, "metric": name, "split": "test"}
         labels["primary"] = name == names[0]
-        pair, used = (answers, dense), name
-        if name in TEXT_METRICS:
-            passages = models.given.test.passages
-            assert passages is not None
-            pair = (row_values(name, answers, passages), row_values(name, dense, passages))
-            used = MEAN
-        score, count = metric(used).score(pair[0], truth), len(truth)
+        used, mine = as_scored(steps, name, answers)
+        pair = (mine, as_scored(steps, name, dense)[1])
+        score, count = metric(used).score(mine, truth), len(truth)
         records.append(Record("whole_score", score, "score", "measured", labels, count=count))
         records.append(gap_record("whole_difference", used, pair, truth, labels))
     same = 1 - steps.answer.changed(answers, dense)
