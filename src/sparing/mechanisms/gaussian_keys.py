@@ -43,7 +43,8 @@ class GaussianKeys(Mechanism):
     standard deviation 0.5, sampled with ``seed``; shares start equal.
 
     Cost: 4 dim flops and some 6 ``components`` other operations for each pair; quadratic in time,
-    piece by piece in memory. Never cheaper than softmax at as many heads: the paper saves by
+    piece by piece in memory. On an accelerator soft mixtures are fused attention over a key for each
+    component, and store no square. Never cheaper than softmax at as many heads: the paper saves by
     halving them. With one component it is probabilistic attention with a uniform prior, that is
     softmax for keys of equal norm.
 
