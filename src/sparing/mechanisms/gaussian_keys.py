@@ -175,7 +175,9 @@ class GaussianKeys(Mechanism):
         A score is p (q . x - |x|^2 / 2 - |q|^2 / 2) + s_0 log(share) for x = k - m_r and
         p = ``narrowing``^r. Where all p are one, the last square is the same for all keys.
         """
-        apart = wide(k)[:, :, :, None] - wide(self.shifts).to(wide(k).dtype).transpose(0, 1)[:, None]
+        apart = (
+            wide(k)[:, :, :, None] - wide(self.shifts).to(wide(k).dtype).transpose(0, 1)[:, None]
+        )
         powers = torch.arange(self.components, dtype=apart.dtype, device=apart.device)
         narrow = torch.pow(self.narrowing, powers)
         added, lengths = squares(apart) * narrow / -2, squares(q)
