@@ -82,7 +82,7 @@ def attend_to_square(
 
 def visible(
     allowed: Bool[Tensor, "#batch 1 #queries keys"], part: slice, keys: int
-) -> Bool[Tensor, "#batch 1 #part keys"]:
+) -> Bool[Tensor, "#batch 1 #part seen"]:
     """What some queries see of the first keys."""
     own = allowed if allowed.shape[2] == 1 else allowed[:, :, part]
     return own[..., :keys]
