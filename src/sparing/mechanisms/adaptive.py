@@ -47,7 +47,8 @@ class Adaptive(Mechanism):
     Cost: 2 (w + dim) flops for each pair, or 4 w with ``reduce="qkv"``. For each token ("pooled":
     for each row) 2 width (width/4 + ...) for the scorer. In BERT-base that is more than the cut
     saves below about 690 tokens. Where w depends on the input, ``cost`` is an upper bound: all
-    coordinates. Per query, and on an accelerator, nothing is saved. With scores of 1 it equals ``softmax``.
+    coordinates. Per query, and on an accelerator, nothing is saved. With scores of 1 it equals
+    ``softmax``.
 
     Source: Balajee, "Adaptive Attention Mechanisms for Efficient Transformer Models", sections II.B
     and II.C. What differs: widths count a head's coordinates, not the model's. Nothing is
@@ -127,16 +128,9 @@ class Adaptive(Mechanism):
         reach = _reach(q, k, mask)
         return attend_by_width(q, k, v, widths, reach, values=values, rescale=rescale)
 
-    def mix_accelerator(  # type: ignore[override]  # takes the layer's input as well
-        self,
-        q: Float[Tensor, "batch heads queries dim"],
-        k: Float[Tensor, "batch heads keys dim"],
-        v: Float[Tensor, "batch heads keys dim"],
-        x: Float[Tensor, "batch tokens width"],
-        *,
-        mask: Mask,
-    ) -> Float[Tensor, "batch heads queries dim"]:
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
         """Zeros for what is cut: reading the widths would stall the device."""
+        q, k, v, x = streams
         self._check_queries(q, x)
         return self._masked(q, k, v, self._score(x, mask), mask)
 

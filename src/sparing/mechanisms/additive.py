@@ -75,15 +75,9 @@ class Additive(Mechanism):
         mixed = attend_by_scores(self._scores, queries, keys, wide(v), mask, keys.shape[3])
         return mixed.to(q.dtype)
 
-    def mix_accelerator(
-        self,
-        q: Float[Tensor, "batch heads queries dim"],
-        k: Float[Tensor, "batch heads keys dim"],
-        v: Float[Tensor, "batch heads keys dim"],
-        *,
-        mask: Mask,
-    ) -> Float[Tensor, "batch heads queries dim"]:
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
         """As many queries at a time as memory takes."""
+        q, k, v = streams
         queries, keys = self._projected(q, k)
         return attend_to_square(self._scores, queries, keys, v, mask, keys.shape[3])
 

@@ -32,13 +32,13 @@ class Difference(Mechanism):
 
     Symbols: t runs over the real tokens of a row, from its own first one. While a log is open
     (``sparing.record``) the share of the differences that are 0 is reported under
-    ``difference_sparsity``, (batch, heads). Hardware that skips zeros would save those products; this
-    saving is modelled, not real, here. Causal, only the keys are sent as differences: in decoding
-    the earlier queries are not available.
+    ``difference_sparsity``, (batch, heads). Hardware that skips zeros would save those products;
+    this saving is modelled, not real, here. Causal, only the keys are sent as differences: in
+    decoding the earlier queries are not available.
 
-    Cost: as softmax, and a pass over the tokens one by one, on an accelerator some 40 log2(tokens)
-    operations instead; it is never cheaper on hardware that multiplies zeros too. With threshold=0 it equals softmax. No x' is further than ``threshold``
-    from its x.
+    Cost: as softmax, and a pass over the tokens one by one; it is never cheaper on hardware that
+    multiplies zeros too. On an accelerator some 40 log2(tokens) operations replace that pass. With
+    threshold=0 it equals softmax. No x' is further than ``threshold`` from its x.
 
     Source: a reading of DiViT (Li et al., 2022, doi 10.1016/j.sysarc.2022.102520), without access
     to its text: neighbouring patches as differences, lossless. What differs: differences are taken
@@ -86,21 +86,14 @@ class Difference(Mechanism):
         mask: Mask,
     ) -> Float[Tensor, "batch heads queries dim"]:
         """Queries and keys as received, then exact attention."""
-        return self._mixed_as_sent(_sent, q, k, v, mask)
+        return self._mixed_as_sent(_sent, q, k, v, mask=mask)
 
-    def mix_accelerator(
-        self,
-        q: Float[Tensor, "batch heads queries dim"],
-        k: Float[Tensor, "batch heads keys dim"],
-        v: Float[Tensor, "batch heads keys dim"],
-        *,
-        mask: Mask,
-    ) -> Float[Tensor, "batch heads queries dim"]:
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
         """What is sent is found without a pass over the tokens one by one."""
-        return self._mixed_as_sent(_sent_at_once, q, k, v, mask)
+        return self._mixed_as_sent(_sent_at_once, *streams, mask=mask)
 
     def _mixed_as_sent(
-        self, sent_of: Sent, q: Tensor, k: Tensor, v: Tensor, mask: Mask
+        self, sent_of: Sent, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask
     ) -> Float[Tensor, "batch heads queries dim"]:
         queries, keys = q.shape[2], k.shape[2]
         if self.threshold > 0 or is_logged(self):

@@ -43,10 +43,10 @@ class GaussianKeys(Mechanism):
     standard deviation 0.5, sampled with ``seed``; shares start equal.
 
     Cost: 4 dim flops and some 6 ``components`` other operations for each pair; quadratic in time,
-    piece by piece in memory. On an accelerator soft mixtures are fused attention over a key for each
-    component, and store no square. Never cheaper than softmax at as many heads: the paper saves by
-    halving them. With one component it is probabilistic attention with a uniform prior, that is
-    softmax for keys of equal norm.
+    piece by piece in memory. On an accelerator a soft mixture is fused attention over a key for
+    each component, and stores no square. Never cheaper than softmax at as many heads: the paper
+    saves by halving them. With one component it is probabilistic attention with a uniform prior,
+    that is softmax for keys of equal norm.
 
     Source: Nguyen et al., 2022, arXiv 2110.08678, sections 2.2 to 2.4, with shifted keys. On the
     Long Range Arena their code has the variance sqrt(dim) for all components. For language models
@@ -110,18 +110,12 @@ class GaussianKeys(Mechanism):
         mixed = attend_by_scores(self._scores, rows, columns, wide(v), mask, self.components)
         return mixed.to(q.dtype)
 
-    def mix_accelerator(
-        self,
-        q: Float[Tensor, "batch heads queries dim"],
-        k: Float[Tensor, "batch heads keys dim"],
-        v: Float[Tensor, "batch heads keys dim"],
-        *,
-        mask: Mask,
-    ) -> Float[Tensor, "batch heads queries dim"]:
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
         """Soft, each component is a key of its own with the token's value, for the fused kernel.
 
         The largest of the components is no sum of weights: hard, all pairs are scored.
         """
+        q, k, v = streams
         count = self.components
         if self.mixture == "hard":
             rows, columns = self._keys_of_components(wide(q), wide(k))
@@ -199,9 +193,9 @@ class GaussianKeys(Mechanism):
     ) -> Float[Tensor, "batch heads queries keys"]:
         """The scores of the best component of each key."""
         del heads
-        several = k.unflatten(3, (self.components, -1)).flatten(2, 3)
+        several = k.reshape(*k.shape[:2], -1, q.shape[3])
         products = (q * self._precisions[0]) @ several.mT
-        return products.unflatten(3, (-1, self.components)).amax(-1)
+        return products.reshape(*products.shape[:3], -1, self.components).amax(-1)
 
     def _scores(
         self,

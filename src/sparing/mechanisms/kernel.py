@@ -87,15 +87,9 @@ class Kernel(Mechanism):
         """Scores, softmax and weighted sum for some queries at a time."""
         return attend_by_scores(self._scores, wide(q), wide(k), wide(v), mask).to(q.dtype)
 
-    def mix_accelerator(
-        self,
-        q: Float[Tensor, "batch heads queries dim"],
-        k: Float[Tensor, "batch heads keys dim"],
-        v: Float[Tensor, "batch heads keys dim"],
-        *,
-        mask: Mask,
-    ) -> Float[Tensor, "batch heads queries dim"]:
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
         """All pairs at once, as far as memory goes; "dot" by the fused kernel, without them."""
+        q, k, v = streams
         if self.kernel == "dot":
             return attend(q, k, v, mask, scale=self._factor)
         if self.kernel in _EUCLIDEAN:
