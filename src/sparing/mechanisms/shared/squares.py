@@ -94,8 +94,8 @@ def _weighted(scores: Tensor, v: Tensor, allowed: Tensor | None) -> Tensor:
         scores = hide(~allowed, -torch.inf)
     if scores.dtype != v.dtype:
         return scores.softmax(-1).to(v.dtype) @ v
-    nothing = [v.new_zeros(*scores.shape[:2], count, 8) for count in scores.shape[2:]]
-    return F.scaled_dot_product_attention(*nothing, v, attn_mask=scores)
+    q, k = (v.new_zeros(*scores.shape[:2], count, 8) for count in scores.shape[2:])
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=scores)
 
 
 def distance_factors(
