@@ -64,14 +64,14 @@ def both(made, given, mask):
     """Output and gradients on both paths."""
     results = []
     for path in ("cpu", "accelerator"):
-        own = [stream.detach().clone().requires_grad_() for stream in given]
+        leaves = [stream.detach().clone().requires_grad_() for stream in given]
         with on_path(path):
-            output = made(*own, mask=mask)
+            output = made(*leaves, mask=mask)
         real = mask.keep_queries(output.shape[2])
         output = output if real is None else output.where(real[:, None, :, None], 0)
         weights = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).view_as(output)
-        wanted = [*own, *made.parameters()]
-        taken = torch.autograd.grad((output * weights).sum(), wanted, allow_unused=True)
+        chosen = [*leaves, *made.parameters()]
+        taken = torch.autograd.grad((output * weights).sum(), chosen, allow_unused=True)
         results.append((output.detach(), taken))
     return results
 
@@ -79,10 +79,10 @@ def both(made, given, mask):
 def require_same(made, given, mask):
     (expected, known), (output, gradients) = both(made, given, mask)
     torch.testing.assert_close(output, expected, rtol=1e-10, atol=1e-10)
-    for got, wanted in zip(gradients, known, strict=True):
-        assert (got is None) == (wanted is None)
+    for got, chosen in zip(gradients, known, strict=True):
+        assert (got is None) == (chosen is None)
         if got is not None:
-            torch.testing.assert_close(got, wanted, rtol=1e-8, atol=1e-9)
+            torch.testing.assert_close(got, chosen, rtol=1e-8, atol=1e-9)
 
 
 @pytest.mark.parametrize("dim", [3, 40, 256])
@@ -117,21 +117,21 @@ def test_streams_that_are_views(name, options):
 @pytest.mark.parametrize("parts", [2, 4, 1000])
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_parts_do_not_matter(name, options, parts, monkeypatch):
-    asked = []
-    monkeypatch.setattr(memory, "parts_of", lambda *given: asked.append(given) or parts)
+    requests = []
+    monkeypatch.setattr(memory, "parts_of", lambda *given: requests.append(given) or parts)
     made = built(name, options)
     for queries, keys in ((13, 13), (5, 13), (5, 3)):
         for mask in masks(made, queries, keys):
             if not mask.causal or queries <= keys:
                 require_same(made, inputs(made, queries, keys), mask)
-    assert asked
+    assert requests
 
 
 @pytest.mark.parametrize(("name", "options"), [CASES[0], CASES[2], CASES[5], CASES[6]])
 def test_gradients_of_several_parts_keep_no_square(name, options, monkeypatch):
     made, given = built(name, options), [t.requires_grad_() for t in drawn(64)]
 
-    def kept(parts):
+    def largest_saved(parts):
         monkeypatch.setattr(memory, "parts_of", lambda *_: parts)
         sizes = [0]
 
@@ -144,7 +144,7 @@ def test_gradients_of_several_parts_keep_no_square(name, options, monkeypatch):
             made(*given)
         return max(sizes)
 
-    assert kept(1) >= 4 * 64 * 64 > kept(8)
+    assert largest_saved(1) >= 4 * 64 * 64 > largest_saved(8)
 
 
 def test_a_device_takes_as_few_parts_as_fit_a_share_of_its_free_memory(monkeypatch):
@@ -190,10 +190,10 @@ def test_float16_holds_long_vectors(name, options, scale):
     made = built(name, options, 64, torch.float16)
     given = [(t * scale).half() for t in drawn(20, dim=64)]
     assert scale == 1 or given[0].double().square().sum(-1).max() > 200_000
-    own = [t.requires_grad_() for t in given]
+    leaves = [t.requires_grad_() for t in given]
     with on_path("accelerator"):
-        output = made(*own)
-    taken = torch.autograd.grad(output.float().sum(), [*own, *made.parameters()])
+        output = made(*leaves)
+    taken = torch.autograd.grad(output.float().sum(), [*leaves, *made.parameters()])
     assert all(torch.isfinite(gradient).all() for gradient in taken)
     exact = made.double()(*(t.detach().double() for t in given))
     torch.testing.assert_close(output.double(), exact, rtol=0.02, atol=0.01 * scale)

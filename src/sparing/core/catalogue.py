@@ -13,7 +13,7 @@ from sparing.core.options import require_options
 
 MECHANISMS = Folder("sparing.mechanisms", "mechanism")
 RENAMED = {"delta": "difference"}
-"""Earlier names of mechanisms and today's: files may have them, calls are told the new ones."""
+"""Earlier names of mechanisms and today's: files may have them, calls must have the new ones."""
 
 
 def current_name(name: str) -> str:
@@ -27,7 +27,7 @@ def mechanism_class(name: str, allowed: Sequence[str] = ()) -> type[Mechanism]:
     The module must be imported already, or ``allowed`` must name it or a package around it: names
     come from files too. Raises ``UsageError`` with the nearest names when there is none.
 
-    An earlier name of a mechanism stands for today's, unless the user typed it (see ``allow``).
+    An earlier name of a mechanism means today's, unless the user typed it (see ``allow``).
     """
     if name in allowed:
         _require_current(name)

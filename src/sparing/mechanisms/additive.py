@@ -33,8 +33,8 @@ class Additive(Mechanism):
 
     Source: Bahdanau, Cho and Bengio, 2014, arXiv 1409.0473, section 3.1 and appendix A.1.2. What
     differs: queries are the tokens', not a decoder's state, and each head has a network of its own.
-    A few queries run at a time, so queries x keys x hidden numbers are never stored at once; on an
-    accelerator as many as its memory takes, in the inputs' type.
+    A few queries run at a time, so queries x keys x hidden numbers are never stored at once. On an
+    accelerator as many run as its memory takes, in the inputs' type.
     Pooling with one learned query is a layer's, not a mechanism's.
     """
 

@@ -188,15 +188,15 @@ def _next_sent(
     Windows of tokens in which nothing differs enough are skipped, from long ones to short ones; the
     largest and the smallest number of a window decide that.
     """
-    tokens, own = stream.shape[2], wide(stream)
+    tokens, numbers = stream.shape[2], wide(stream)
     windows = _windows(stream, keep)
-    place = torch.arange(1, tokens + 1, device=stream.device)[:, None].expand_as(stream)
+    index = torch.arange(1, tokens + 1, device=stream.device)[:, None].expand_as(stream)
     for step in reversed(range(len(windows))):
-        high, low = (table.gather(2, place.clamp(max=tokens)) for table in windows[step])
-        most = torch.maximum(wide(high) - own, own - wide(low))
+        high, low = (table.gather(2, index.clamp(max=tokens)) for table in windows[step])
+        most = torch.maximum(wide(high) - numbers, numbers - wide(low))
         differs = most >= threshold if threshold else most > 0
-        place = place + (~differs).to(place.dtype) * 2**step
-    return F.pad(place.clamp(max=tokens), (0, 0, 0, 1), value=tokens)
+        index = index + (~differs).to(index.dtype) * 2**step
+    return F.pad(index.clamp(max=tokens), (0, 0, 0, 1), value=tokens)
 
 
 def _windows(

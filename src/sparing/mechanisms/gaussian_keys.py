@@ -181,8 +181,8 @@ class GaussianKeys(Mechanism):
         of_keys, ones = factors(added, torch.ones_like(lengths), q.dtype)
         rows, columns = [q, ones], [(apart * narrow[:, None]).to(q.dtype), of_keys]
         if self.narrowing != 1:
-            own, halves = factors(lengths, (narrow / -2).expand_as(added), q.dtype)
-            rows, columns = [*rows, own], [*columns, halves]
+            of_queries, halves = factors(lengths, (narrow / -2).expand_as(added), q.dtype)
+            rows, columns = [*rows, of_queries], [*columns, halves]
         return aligned(rows), aligned(columns)
 
     def _largest(

@@ -40,8 +40,8 @@ class Kernel(Mechanism):
     attention is close to uniform.
 
     Cost: 4 dim flops for each pair, or 2 dim and 3 dim elementwise with "laplace" and "module";
-    quadratic in time, piece by piece in memory; on an accelerator in as few pieces as its memory
-    takes. kernel="dot" equals softmax.
+    quadratic in time, piece by piece in memory. On an accelerator the pieces are as few as its
+    memory takes. kernel="dot" equals softmax.
 
     Source: Rymarczyk et al., 2021, arXiv 2005.12991, section 3. What differs: the authors' code has
     c = 1 (their heads are narrow; use ``scale=1``) and passes g through a relu, which never leaves

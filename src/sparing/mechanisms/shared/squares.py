@@ -39,12 +39,12 @@ def attend(
 
     def rows(part: slice) -> Tensor:
         seen = keys - queries + part.stop if mask.causal else keys
-        own = None if allowed is None else visible(allowed, part, seen)
-        if own is not None and copies > 1:
-            own = own.repeat_interleave(copies, -1)
-        own_k, own_v = (stream[:, :, : seen * copies] for stream in (k, v))
+        shown = None if allowed is None else visible(allowed, part, seen)
+        if shown is not None and copies > 1:
+            shown = shown.repeat_interleave(copies, -1)
+        seen_k, seen_v = (stream[:, :, : seen * copies] for stream in (k, v))
         return F.scaled_dot_product_attention(
-            q[:, :, part], own_k, own_v, attn_mask=own, scale=scale
+            q[:, :, part], seen_k, seen_v, attn_mask=shown, scale=scale
         )
 
     hidden = 0 if allowed is None else allowed.numel() * copies * (1 + q.element_size())
@@ -72,8 +72,8 @@ def attend_to_square(
     def rows(part: slice) -> Tensor:
         seen = keys - queries + part.stop if mask.causal else keys
         products = scores(q[:, :, part], k[:, :, :seen], slice(None))
-        own = None if allowed is None else visible(allowed, part, seen)
-        return _weighted(products, v[:, :, :seen], own)
+        shown = None if allowed is None else visible(allowed, part, seen)
+        return _weighted(products, v[:, :, :seen], shown)
 
     pairs = q.shape[0] * q.shape[1] * queries * keys
     needed = pairs * (numbers_per_pair + 3) * max(4, q.element_size())
@@ -84,8 +84,8 @@ def visible(
     allowed: Bool[Tensor, "#batch 1 #queries keys"], part: slice, keys: int
 ) -> Bool[Tensor, "#batch 1 #part seen"]:
     """What some queries see of the first keys."""
-    own = allowed if allowed.shape[2] == 1 else allowed[:, :, part]
-    return own[..., :keys]
+    rows = allowed if allowed.shape[2] == 1 else allowed[:, :, part]
+    return rows[..., :keys]
 
 
 def _weighted(scores: Tensor, v: Tensor, allowed: Tensor | None) -> Tensor:
@@ -101,15 +101,15 @@ def _weighted(scores: Tensor, v: Tensor, allowed: Tensor | None) -> Tensor:
 def distance_factors(
     q: Float[Tensor, "batch heads queries dim"], k: Float[Tensor, "batch heads keys dim"]
 ) -> tuple[Float[Tensor, "batch heads queries width"], Float[Tensor, "batch heads keys width"]]:
-    """Two tensors whose product has |q_i - k_j|^2 for each query and key, right in half precision.
+    """Two tensors with |q_i - k_j|^2 as their product, right in half precision.
 
     A product of q and k alone would be rounded before the squares are added: near keys, which
     count most, would lose most.
     """
     lengths, key_lengths = squares(q), squares(k)
-    own, ones = factors(lengths, torch.ones_like(key_lengths), q.dtype)
-    key_own, key_ones = factors(key_lengths, torch.ones_like(lengths), q.dtype)
-    return aligned([-2 * q, own, key_ones]), aligned([k, ones, key_own])
+    for_q, ones_of_k = factors(lengths, torch.ones_like(key_lengths), q.dtype)
+    for_k, ones_of_q = factors(key_lengths, torch.ones_like(lengths), q.dtype)
+    return aligned([-2 * q, for_q, ones_of_q]), aligned([k, ones_of_k, for_k])
 
 
 def squares(tensor: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch"]:
@@ -138,7 +138,7 @@ def factors(
 def _halves(
     numbers: Float[Tensor, "*shape"], dtype: torch.dtype
 ) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
-    """Two numbers of half precision whose sum is the wide one; the second passes gradients."""
+    """Two numbers of half precision that add up to the wide one; the second passes gradients."""
     high = numbers.detach().to(dtype)
     return high, (numbers - high).to(dtype)
 
