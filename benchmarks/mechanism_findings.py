@@ -6,10 +6,11 @@ import itertools
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from sparing.core.catalogue import current_name
 from sparing.core.record import RECORDS, Label, Record, RecordLog
 
 RESULTS = Path(__file__).parent / "results"
@@ -32,7 +33,7 @@ class Findings:
     def __init__(self, records: list[Record], config: dict[str, Any]) -> None:
         self.config = config
         self._by_name: dict[str, list[Record]] = {}
-        for record in records:
+        for record in map(_renamed, records):
             self._by_name.setdefault(record.name, []).append(record)
 
     def find(self, name: str, cell: str = "", **labels: Label) -> float | None:
@@ -166,6 +167,14 @@ def crossing(speedups: Mapping[int, float]) -> int | None:
             way = math.log(1 / low) / math.log(high / low)
             return round(left * (right / left) ** way)
     return lengths[0]
+
+
+def _renamed(record: Record) -> Record:
+    """The record under the name that its mechanism has today."""
+    arm = record.labels.get("arm")
+    if not isinstance(arm, str) or current_name(arm) == arm:
+        return record
+    return replace(record, labels={**record.labels, "arm": current_name(arm)})
 
 
 def _rounded(value: float) -> float:

@@ -92,6 +92,12 @@ def findings(mechanism_findings):
     return mechanism_findings.Findings(records, CONFIG)
 
 
+def test_records_under_an_earlier_name_count_for_todays(mechanism_findings):
+    renamed = mechanism_findings.Findings(speed("delta", 512, 0.5), {})
+    assert renamed.curve("difference") == {512: 0.5}
+    assert renamed.lengths("delta") == []
+
+
 def test_the_packaged_summary_is_that_of_the_committed_records(mechanism_findings, summary_script):
     folder = mechanism_findings.newest()
     assert summary_script.MEASURED.exists() == bool(folder)

@@ -22,7 +22,15 @@ EIGHT = (
     "probabilistic",
 )
 FAMILIES = {
-    "dense": ("softmax", "eager", "probabilistic", "delta", "additive", "gaussian_keys", "kernel"),
+    "dense": (
+        "softmax",
+        "eager",
+        "probabilistic",
+        "difference",
+        "additive",
+        "gaussian_keys",
+        "kernel",
+    ),
     "sparse": ("window", "bigbird", "longformer", "local", "strided", "lisa"),
     "low-rank": ("linformer", "nystrom", "dct", "skyformer"),
     "kernel": ("linear", "kerformer", "efficient", "performer", "cosformer", "random_features"),

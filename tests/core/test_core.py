@@ -11,9 +11,11 @@ import torch
 
 import sparing
 from sparing import Heads, Mask, UsageError, mechanism
-from sparing.core.catalogue import mechanism_class
+from sparing.compare.study import Options
+from sparing.core.catalogue import build, mechanism_class
 from sparing.core.folder import Folder
 from sparing.core.recording import record, report
+from sparing.experiment.measuring.subject import is_mechanism
 
 
 def test_dense_mask_puts_fewer_causal_queries_last():
@@ -75,6 +77,24 @@ def test_a_name_alone_imports_nothing(tmp_path, monkeypatch, allowed):
         folder.load("strange_lab.attention", allowed)
     with pytest.raises(SystemExit, match="it ran"):
         folder.load("strange_lab.attention", ("strange_lab",))
+
+
+def test_an_earlier_name_is_read_from_files_and_corrected_in_calls():
+    heads = sparing.Heads(2, 4)
+    assert mechanism_class("delta") is mechanism_class("difference")
+    built = build("delta", heads, {"threshold": 0.5})
+    assert built.threshold == 0.5
+    for call in (
+        lambda: sparing.mechanism("delta", heads),
+        lambda: sparing.Attention(8, 2, "delta"),
+        lambda: mechanism_class("delta", allowed=("delta",)),
+        lambda: Options(mechanisms=("softmax", "delta")),
+    ):
+        with pytest.raises(sparing.UsageError, match="'delta': it is named 'difference' now"):
+            call()
+    assert "delta" not in sparing.mechanisms()
+    assert is_mechanism("delta")
+    assert not is_mechanism("deberta")
 
 
 def test_a_module_that_is_imported_already_may_be_named():

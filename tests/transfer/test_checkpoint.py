@@ -105,6 +105,22 @@ def test_saved_again_swapped_again_and_unswapped_after_loading(saved, tmp_path):
     torch.testing.assert_close(output(loaded, given), output(model, given), rtol=1e-12, atol=1e-12)
 
 
+def test_an_earlier_name_in_a_folder_is_read_and_saved_as_todays(tmp_path):
+    model, given = build("bert"), inputs("bert")
+    sparing.swap(model, "difference", layers="0", threshold=0.5)
+    model.save_pretrained(tmp_path / "old")
+
+    def rename(config):
+        config["sparing"]["swap"][0]["mechanism"] = "delta"
+
+    _edit(tmp_path / "old", rename)
+    loaded = sparing.load(tmp_path / "old")
+    torch.testing.assert_close(output(loaded, given), output(model, given), rtol=1e-12, atol=1e-12)
+    loaded.save_pretrained(tmp_path / "new")
+    saved = json.loads((tmp_path / "new" / "config.json").read_text())
+    assert [row["mechanism"] for row in saved["sparing"]["swap"]] == ["difference"]
+
+
 def test_a_model_saved_without_us_loads_as_before(tmp_path):
     model, given = build("bert"), inputs("bert")
     model.save_pretrained(tmp_path)

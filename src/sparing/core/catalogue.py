@@ -12,6 +12,13 @@ from sparing.core.mechanism import Mechanism
 from sparing.core.options import require_options
 
 MECHANISMS = Folder("sparing.mechanisms", "mechanism")
+RENAMED = {"delta": "difference"}
+"""Earlier names of mechanisms and today's: files may have them, calls must have the new ones."""
+
+
+def current_name(name: str) -> str:
+    """The name that a mechanism has today, for one from a file; others stay as they are."""
+    return RENAMED.get(name, name)
 
 
 def mechanism_class(name: str, allowed: Sequence[str] = ()) -> type[Mechanism]:
@@ -19,8 +26,12 @@ def mechanism_class(name: str, allowed: Sequence[str] = ()) -> type[Mechanism]:
 
     The module must be imported already, or ``allowed`` must name it or a package around it: names
     come from files too. Raises ``UsageError`` with the nearest names when there is none.
+
+    An earlier name of a mechanism means today's, unless the user typed it (see ``allow``).
     """
-    module = MECHANISMS.load(name, allowed)
+    if name in allowed:
+        _require_current(name)
+    module = MECHANISMS.load(current_name(name), allowed)
     kinds = [
         value
         for value in vars(module).values()
@@ -37,9 +48,10 @@ def mechanism_class(name: str, allowed: Sequence[str] = ()) -> type[Mechanism]:
 def allow(*names: str) -> None:
     """Import the modules of dotted names that the user typed; sparing's own stay unloaded.
 
-    Raises ``UsageError`` where there is no such module.
+    Raises ``UsageError`` where there is no such module, and for an earlier name of a mechanism.
     """
     for name in names:
+        _require_current(name)
         if "." in name:
             MECHANISMS.load(name, allowed=(name,))
 
@@ -59,3 +71,8 @@ def build(name: str, heads: Heads, options: Mapping[str, object]) -> Mechanism:
     kind = mechanism_class(name)
     require_options(name, kind, options)
     return kind(heads, **options)
+
+
+def _require_current(name: str) -> None:
+    if name in RENAMED:
+        raise UsageError(f"unknown mechanism {name!r}: it is named {RENAMED[name]!r} now")

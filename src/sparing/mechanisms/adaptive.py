@@ -47,7 +47,8 @@ class Adaptive(Mechanism):
     Cost: 2 (w + dim) flops for each pair, or 4 w with ``reduce="qkv"``. For each token ("pooled":
     for each row) 2 width (width/4 + ...) for the scorer. In BERT-base that is more than the cut
     saves below about 690 tokens. Where w depends on the input, ``cost`` is an upper bound: all
-    coordinates. Per query nothing is saved. With scores of 1 it equals ``softmax``.
+    coordinates. Per query, and on an accelerator, nothing is saved. With scores of 1 it equals
+    ``softmax``.
 
     Source: Balajee, "Adaptive Attention Mechanisms for Efficient Transformer Models", sections II.B
     and II.C. What differs: widths count a head's coordinates, not the model's. Nothing is
@@ -67,6 +68,7 @@ class Adaptive(Mechanism):
         random=True,
         differentiable=False,
     )
+    accelerated = ("accelerator",)
 
     def __init__(
         self,
@@ -115,21 +117,22 @@ class Adaptive(Mechanism):
         mask: Mask,
     ) -> Float[Tensor, "batch heads queries dim"]:
         """Sliced without gradients; otherwise masked, so that gradients reach the scores."""
-        if self.per_query and x.shape[1] != q.shape[2]:
-            raise UsageError(
-                f"adaptive: x must have a token for each query, {q.shape[2]}; got {x.shape[1]}"
-            )
+        self._check_queries(q, x)
         score = self._score(x, mask)
-        looks = q.device.type == "cpu" and not is_traced()
-        if looks and not bool(score.isfinite().all()):
+        if not is_traced() and not bool(score.isfinite().all()):
             return q * score.sum()  # the caller then looks for the non-finite value in x
-        causal = mask.causal and mask.keep is None and q.shape[2] == k.shape[2]
-        reach = Reach(None if causal else mask.opened(q.shape[2], k.shape[2], q.device), causal)
         if self.per_query or self._is_recorded(q, k, v, score):
-            return self._masked(q, k, v, score, reach)
+            return self._masked(q, k, v, score, mask)
         widths = self._cut.widths(score[:, :, 0])
         rescale, values = self.scale == "reduced", self.reduce == "qkv"
+        reach = _reach(q, k, mask)
         return attend_by_width(q, k, v, widths, reach, values=values, rescale=rescale)
+
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
+        """Zeros for what is cut: reading the widths would stall the device."""
+        q, k, v, x = streams
+        self._check_queries(q, x)
+        return self._masked(q, k, v, self._score(x, mask), mask)
 
     def cost(self, work: Workload) -> Cost:
         """The products at the heads' widths; if the input decides on them, at full width."""
@@ -229,7 +232,7 @@ class Adaptive(Mechanism):
         k: Float[Tensor, "batch heads keys dim"],
         v: Float[Tensor, "batch heads keys dim"],
         score: Float[Tensor, "batch heads queries_or_1"],
-        reach: Reach,
+        mask: Mask,
     ) -> Float[Tensor, "batch heads queries dim"]:
         """The same with zeros for cut coordinates: soft in training, else with soft gradients."""
         shares = self._cut.soft(score) if self.training else self._cut.hard(score)
@@ -240,6 +243,7 @@ class Adaptive(Mechanism):
             q = q * (self.heads.dim / shares.sum(-1, keepdim=True)).sqrt().to(q.dtype)
         q = q * shares.to(q.dtype)
         v = v * shares.to(v.dtype) if self.reduce == "qkv" else v
+        reach = _reach(q, k, mask)
         return F.scaled_dot_product_attention(
             q,
             k,
@@ -248,6 +252,12 @@ class Adaptive(Mechanism):
             is_causal=reach.causal,
             dropout_p=self.dropout if self.training else 0.0,
         )
+
+    def _check_queries(self, q: Tensor, x: Tensor) -> None:
+        if self.per_query and x.shape[1] != q.shape[2]:
+            raise UsageError(
+                f"adaptive: x must have a token for each query, {q.shape[2]}; got {x.shape[1]}"
+            )
 
     def _check_options(self) -> None:
         for name, known in (("scores", SCORES), ("reduce", REDUCE), ("scale", SCALE)):
@@ -272,3 +282,9 @@ class Adaptive(Mechanism):
                 "adaptive: per_query needs a score for each query (not scores='pooled') and leaves "
                 "values whole (not reduce='qkv'): all queries share them"
             )
+
+
+def _reach(q: Tensor, k: Tensor, mask: Mask) -> Reach:
+    """The keys that the queries may see, as the fused kernels take it."""
+    causal = mask.causal and mask.keep is None and q.shape[2] == k.shape[2]
+    return Reach(None if causal else mask.opened(q.shape[2], k.shape[2], q.device), causal)

@@ -16,6 +16,7 @@ from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._pairs import attend_by_scores, held_bytes
 from sparing.mechanisms.shared.arithmetic import dots, wide
+from sparing.mechanisms.shared.squares import attend_to_square
 
 
 class Additive(Mechanism):
@@ -32,7 +33,8 @@ class Additive(Mechanism):
 
     Source: Bahdanau, Cho and Bengio, 2014, arXiv 1409.0473, section 3.1 and appendix A.1.2. What
     differs: queries are the tokens', not a decoder's state, and each head has a network of its own.
-    A few queries run at a time, so queries x keys x hidden numbers are never stored at once.
+    A few queries run at a time, so queries x keys x hidden numbers are never stored at once. On an
+    accelerator as many run as its memory takes, in the inputs' type.
     Pooling with one learned query is a layer's, not a mechanism's.
     """
 
@@ -46,6 +48,7 @@ class Additive(Mechanism):
         permutable=True,
         random=True,
     )
+    accelerated = ("accelerator",)
 
     def __init__(self, heads: Heads, *, hidden_dim: int | None = None, seed: int = 0) -> None:
         super().__init__(heads)
@@ -68,16 +71,15 @@ class Additive(Mechanism):
         mask: Mask,
     ) -> Float[Tensor, "batch heads queries dim"]:
         """Project once, then compare some queries at a time with all their keys."""
-        values = wide(v)
-        query_weight, key_weight = (
-            weight.to(values.dtype).transpose(-1, -2)
-            for weight in (self.query_weight, self.key_weight)
-        )
-        queries = wide(q) @ query_weight + self.bias.to(values.dtype)[:, None]
-        keys = wide(k) @ key_weight
-        hidden = keys.shape[3]
-        mixed = attend_by_scores(self._scores, queries, keys, values, mask, hidden)
+        queries, keys = self._projected(wide(q), wide(k))
+        mixed = attend_by_scores(self._scores, queries, keys, wide(v), mask, keys.shape[3])
         return mixed.to(q.dtype)
+
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
+        """As many queries at a time as memory takes."""
+        q, k, v = streams
+        queries, keys = self._projected(q, k)
+        return attend_to_square(self._scores, queries, keys, v, mask, keys.shape[3])
 
     def cost(self, work: Workload) -> Cost:
         """Two projections, and for each pair a sum, a tangent, a product, and the value's share."""
@@ -91,6 +93,16 @@ class Additive(Mechanism):
             peak_bytes=held_bytes(work, hidden) + held * wide_bytes,
             params=work.heads * hidden * (2 * work.dim + 2),
         )
+
+    def _projected(
+        self, q: Float[Tensor, "batch heads queries dim"], k: Float[Tensor, "batch heads keys dim"]
+    ) -> tuple[
+        Float[Tensor, "batch heads queries hidden"], Float[Tensor, "batch heads keys hidden"]
+    ]:
+        query_weight, key_weight = (
+            weight.to(q.dtype).transpose(-1, -2) for weight in (self.query_weight, self.key_weight)
+        )
+        return q @ query_weight + self.bias.to(q.dtype)[:, None], k @ key_weight
 
     def _scores(
         self,

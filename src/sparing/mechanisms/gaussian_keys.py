@@ -6,6 +6,7 @@ import dataclasses
 import math
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -17,6 +18,13 @@ from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._pairs import attend_by_scores, held_bytes
 from sparing.mechanisms.shared.arithmetic import wide
+from sparing.mechanisms.shared.squares import (
+    aligned,
+    attend,
+    attend_to_square,
+    factors,
+    squares,
+)
 
 MIXTURE = ("soft", "hard")
 
@@ -35,9 +43,10 @@ class GaussianKeys(Mechanism):
     standard deviation 0.5, sampled with ``seed``; shares start equal.
 
     Cost: 4 dim flops and some 6 ``components`` other operations for each pair; quadratic in time,
-    piece by piece in memory. Never cheaper than softmax at as many heads: the paper saves by
-    halving them. With one component it is probabilistic attention with a uniform prior, that is
-    softmax for keys of equal norm.
+    piece by piece in memory. On an accelerator a soft mixture is fused attention over a key for
+    each component, and stores no square. Never cheaper than softmax at as many heads: the paper
+    saves by halving them. With one component it is probabilistic attention with a uniform prior,
+    that is softmax for keys of equal norm.
 
     Source: Nguyen et al., 2022, arXiv 2110.08678, sections 2.2 to 2.4, with shifted keys. On the
     Long Range Arena their code has the variance sqrt(dim) for all components. For language models
@@ -58,6 +67,7 @@ class GaussianKeys(Mechanism):
         permutable=True,
         random=True,
     )
+    accelerated = ("accelerator",)
 
     def __init__(
         self,
@@ -100,6 +110,25 @@ class GaussianKeys(Mechanism):
         mixed = attend_by_scores(self._scores, rows, columns, wide(v), mask, self.components)
         return mixed.to(q.dtype)
 
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
+        """Soft, each component is a key of its own with the token's value, for the fused kernel.
+
+        The largest of the components is no sum of weights: hard, all pairs are scored.
+        """
+        q, k, v = streams
+        count = self.components
+        if self.mixture == "hard":
+            rows, columns = self._keys_of_components(wide(q), wide(k))
+            return attend_to_square(self._largest, rows, columns.flatten(3), v, mask, count)
+        rows, columns = self._keys_of_components(q, k)
+        values = F.pad(v, (0, rows.shape[3] - v.shape[3]))  # one width serves the fastest kernel
+        values = values[:, :, :, None].expand(-1, -1, -1, count, -1)
+        scale = self._precisions[0]
+        mixed = attend(
+            rows, columns.flatten(2, 3), values.flatten(2, 3), mask, scale=scale, copies=count
+        )
+        return mixed[..., : v.shape[3]]
+
     def cost(self, work: Workload) -> Cost:
         """Two products over all pairs; a score for each component, made from the first of them."""
         pairs, count = work.rows * work.queries * work.keys, self.components
@@ -128,6 +157,45 @@ class GaussianKeys(Mechanism):
         if self.mixture == "soft":
             for_keys = for_keys + self.share_logits.to(q.dtype).log_softmax(-1)[:, None]
         return torch.cat([q, -precisions * for_queries], -1), torch.cat([k, for_keys], -1)
+
+    def _keys_of_components(
+        self, q: Float[Tensor, "batch heads queries dim"], k: Float[Tensor, "batch heads keys dim"]
+    ) -> tuple[
+        Float[Tensor, "batch heads queries width"],
+        Float[Tensor, "batch heads keys components width"],
+    ]:
+        """Queries and all components of each key: their products times 1 / s_0 are the scores.
+
+        A score is p (q . x - |x|^2 / 2 - |q|^2 / 2) + s_0 log(share) for x = k - m_r and
+        p = ``narrowing``^r. Where all p are one, the last square is the same for all keys.
+        """
+        apart = (
+            wide(k)[:, :, :, None] - wide(self.shifts).to(wide(k).dtype).transpose(0, 1)[:, None]
+        )
+        powers = torch.arange(self.components, dtype=apart.dtype, device=apart.device)
+        narrow = torch.pow(self.narrowing, powers)
+        added, lengths = squares(apart) * narrow / -2, squares(q)
+        if self.mixture == "soft":
+            shares = self.share_logits.to(apart.dtype).log_softmax(-1)[:, None]
+            added = added + shares / self._precisions[0]
+        of_keys, ones = factors(added, torch.ones_like(lengths), q.dtype)
+        rows, columns = [q, ones], [(apart * narrow[:, None]).to(q.dtype), of_keys]
+        if self.narrowing != 1:
+            of_queries, halves = factors(lengths, (narrow / -2).expand_as(added), q.dtype)
+            rows, columns = [*rows, of_queries], [*columns, halves]
+        return aligned(rows), aligned(columns)
+
+    def _largest(
+        self,
+        q: Float[Tensor, "batch heads queries width"],
+        k: Float[Tensor, "batch heads keys components_width"],
+        heads: slice,
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        """The scores of the best component of each key."""
+        del heads
+        several = k.reshape(*k.shape[:2], -1, q.shape[3])
+        products = (q * self._precisions[0]) @ several.mT
+        return products.reshape(*products.shape[:3], -1, self.components).amax(-1)
 
     def _scores(
         self,

@@ -18,6 +18,7 @@ from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._pairs import attend_by_scores, held_bytes
 from sparing.mechanisms.shared.arithmetic import wide
+from sparing.mechanisms.shared.squares import attend, attend_to_square, distance_factors
 
 KERNELS = ("dot", "gaussian", "inverse_quadratic", "laplace", "module")
 _EUCLIDEAN = ("gaussian", "inverse_quadratic")
@@ -39,7 +40,8 @@ class Kernel(Mechanism):
     attention is close to uniform.
 
     Cost: 4 dim flops for each pair, or 2 dim and 3 dim elementwise with "laplace" and "module";
-    quadratic in time, piece by piece in memory. kernel="dot" equals softmax.
+    quadratic in time, piece by piece in memory. On an accelerator the pieces are as few as its
+    memory takes. kernel="dot" equals softmax.
 
     Source: Rymarczyk et al., 2021, arXiv 2005.12991, section 3. What differs: the authors' code has
     c = 1 (their heads are narrow; use ``scale=1``) and passes g through a relu, which never leaves
@@ -57,6 +59,7 @@ class Kernel(Mechanism):
         cross=True,
         permutable=True,
     )
+    accelerated = ("accelerator",)
 
     def __init__(
         self, heads: Heads, *, kernel: str = "gaussian", scale: float | None = None
@@ -84,6 +87,17 @@ class Kernel(Mechanism):
         """Scores, softmax and weighted sum for some queries at a time."""
         return attend_by_scores(self._scores, wide(q), wide(k), wide(v), mask).to(q.dtype)
 
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
+        """All pairs at once, as far as memory goes; "dot" by the fused kernel, without them."""
+        q, k, v = streams
+        if self.kernel == "dot":
+            return attend(q, k, v, mask, scale=self._factor)
+        if self.kernel in _EUCLIDEAN:
+            return attend_to_square(self._bounded, *distance_factors(q, k), v, mask)
+        # the gradient of these distances stores a number for each feature of a pair
+        numbers = q.shape[3] if torch.is_grad_enabled() else 1
+        return attend_to_square(self._scores, wide(q), wide(k), v, mask, numbers)
+
     def cost(self, work: Workload) -> Cost:
         """A product over all pairs for the values, and one for the scores where they are one."""
         pairs = work.rows * work.queries * work.keys
@@ -109,14 +123,34 @@ class Kernel(Mechanism):
         if self.kernel == "dot":
             return (q * self._factor) @ k.transpose(-1, -2)
         if self.kernel in _EUCLIDEAN:
-            sharpness = F.softplus(self.sharpness[heads].to(q.dtype)) * self._factor
-            distances = _squared_distances(q, k) * sharpness[:, None, None]
+            distances = _squared_distances(q, k) * self._scaled_sharpness(heads, q.dtype)
             return (-distances).exp() if self.kernel == "gaussian" else 1 / (1 + distances)
         distances = torch.cdist(q, k, p=1.0) * self._factor
         if self.kernel == "laplace":
             return -distances
         # |q| is the same for all keys: it cancels in the softmax
         return distances - k.abs().sum(-1)[:, :, None] * self._factor
+
+    def _bounded(
+        self,
+        q: Float[Tensor, "batch heads queries width"],
+        k: Float[Tensor, "batch heads keys width"],
+        heads: slice,
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        """The same between 0 and 1 from the factors of distances; an infinite one is the largest.
+
+        It would have gradients that are not numbers, in float16 from 65,504 on.
+        """
+        sharpness = self._scaled_sharpness(heads, wide(q).dtype).to(q.dtype)
+        distances = (q @ k.mT).clamp(0, torch.finfo(q.dtype).max)
+        if self.kernel == "gaussian":
+            return (distances * -sharpness).exp()
+        return (distances * sharpness + 1).reciprocal()
+
+    def _scaled_sharpness(
+        self, heads: slice, dtype: torch.dtype
+    ) -> Float[Tensor, "some_heads 1 1"]:
+        return (F.softplus(self.sharpness[heads].to(dtype)) * self._factor)[:, None, None]
 
 
 def _squared_distances(

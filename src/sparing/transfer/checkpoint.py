@@ -18,7 +18,7 @@ import transformers
 from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
-from sparing.core.catalogue import mechanism_class
+from sparing.core.catalogue import current_name, mechanism_class
 from sparing.core.errors import CheckpointError, SparingError, UsageError
 from sparing.core.paths import expanded
 from sparing.core.reading import read_object
@@ -128,7 +128,7 @@ def _check_entry(entry: Any, folder: Path) -> list[dict[str, Any]]:
         )
         if not good or not isinstance(row.get("tokens"), int | None):
             raise CheckpointError(f"{where} has a damaged layer: {row!r}")
-    return rows
+    return [{**row, "mechanism": current_name(row["mechanism"])} for row in rows]
 
 
 def _require_known(rows: list[dict[str, Any]], folder: Path, foreign: Sequence[str]) -> None:

@@ -89,13 +89,13 @@ def is_mechanism(name: str) -> bool:
     What has a slash or is a folder here is a model; so is a plain word that no mechanism is near,
     such as gpt2 on the hub.
     """
-    from sparing.core.catalogue import MECHANISMS
+    from sparing.core.catalogue import MECHANISMS, RENAMED
 
     if "/" in name or expanded(name).is_dir():
         return False
     known = MECHANISMS.names()
     dotted = "." in name and "-" not in name
-    return name in known or dotted or bool(difflib.get_close_matches(name, known, n=1))
+    return name in (*known, *RENAMED) or dotted or bool(difflib.get_close_matches(name, known, n=1))
 
 
 def cores(

@@ -40,9 +40,10 @@ class Cut:
         """How many coordinates are used: whole numbers, without gradients."""
         exact = self.dim * score.detach()
         if self.levels:
-            sizes = torch.tensor(self.sizes(), device=score.device)
-            index = (sizes < (exact - _ROUNDING).unsqueeze(-1)).sum(-1)
-            width = sizes[index.clamp(max=len(sizes) - 1)]
+            *smaller, largest = self.sizes()
+            width = torch.full_like(exact, largest, dtype=torch.long)
+            for size in reversed(smaller):  # as numbers: a tensor of them would be copied over
+                width = torch.where(exact - _ROUNDING <= size, size, width)
         else:
             width = (exact + _ROUNDING).floor().clamp(1, self.dim).long()
         if self.threshold is None:

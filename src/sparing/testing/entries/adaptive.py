@@ -24,10 +24,10 @@ def dense_adaptive(made: Any, q: Tensor, k: Tensor, v: Tensor, x: Tensor, *, mas
         for head in range(q.shape[1]):
             scores = _scores(made, x[sample], real, head)
             for query in range(q.shape[2]):
-                width = _width(made, scores[query].item())
                 seen = real if allowed is None else allowed[sample % len(allowed), 0, query]
                 if not seen.any():
                     continue
+                width = _width(made, scores[query].item())
                 scale = math.sqrt(width if made.scale == "reduced" else q.shape[3])
                 products = (
                     q[sample, head, query, :width] @ k[sample, head, seen][:, :width].T / scale
@@ -73,6 +73,8 @@ def _width(made: Any, score: float) -> int:
     fitting = [size for size in sizes if size >= dim * score - 1e-4]
     return fitting[0] if fitting else dim
 
+
+REFERENCE = dense_adaptive
 
 ENTRIES = (
     Entry(

@@ -26,4 +26,6 @@ def dense_additive(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) ->
     return normalised(square.exp(), v, mask=mask)
 
 
+REFERENCE = dense_additive
+
 ENTRIES = (Entry(({}, {"hidden_dim": 3}), (Matches(dense_additive),)),)

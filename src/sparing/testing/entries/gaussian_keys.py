@@ -35,6 +35,8 @@ def _weights(made: Any, head: int, query: Tensor, keys: Tensor) -> Tensor:
     return torch.stack([share * one for share, one in zip(shares, densities, strict=True)]).sum(0)
 
 
+REFERENCE = dense_gaussian_keys
+
 ENTRIES = (
     Entry(
         ({}, {"mixture": "hard"}, {"components": 3, "narrowing": 3.0}, {"components": 1}),

@@ -37,6 +37,8 @@ def dense_kernel(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -> T
     return normalised(square.exp(), v, mask=mask)
 
 
+REFERENCE = dense_kernel
+
 ENTRIES = (
     Entry(
         (

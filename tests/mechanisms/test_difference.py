@@ -1,4 +1,4 @@
-"""Delta attention: what is sent, how far it may be off, where rows begin, what is reported."""
+"""Difference attention: what is sent, how far it may be off, where rows begin, what is reported."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import torch
 
 from sparing import Heads, Mask, UsageError, Workload, mechanism, record
 from sparing.core.recording import is_logged
-from sparing.mechanisms.delta import _received, _sent
+from sparing.measure.dispatched import count_dispatched
+from sparing.mechanisms.difference import _received, _sent, _sent_at_once
 
 THRESHOLD = 0.3
 
 
 def built(**options):
-    return mechanism("delta", Heads(2, 4), **options).double()
+    return mechanism("difference", Heads(2, 4), **options).double()
 
 
 def walk(tokens, batch=2, step=0.1):
@@ -30,8 +31,32 @@ def received(made, x, keep=None):
 
 def test_by_hand():
     x = torch.tensor([1.0, 1.2, 1.25, 1.5, 1.5, 0.0]).view(1, 1, 6, 1)
-    out = received(mechanism("delta", Heads(1, 1), threshold=0.25), x).flatten()
+    out = received(mechanism("difference", Heads(1, 1), threshold=0.25), x).flatten()
     torch.testing.assert_close(out, torch.tensor([1.0, 1.0, 1.25, 1.5, 1.5, 0.0]))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("threshold", [0.0, 0.01, 0.3, 1.0, 50.0])
+def test_what_is_sent_at_once_is_what_is_sent_one_by_one(threshold, dtype):
+    for tokens in (1, 2, 3, 7, 8, 129):
+        for stream in walk(tokens):
+            stream = (stream.round(decimals=1) if tokens == 129 else stream).to(dtype)
+            keep = torch.rand(2, tokens, generator=torch.Generator().manual_seed(tokens)) > 0.4
+            keep[1] = False
+            for real in (None, keep):
+                given = stream if real is None else stream.where(real[:, None, :, None], 0)
+                expected = _sent(given, real, threshold)
+                assert torch.equal(_sent_at_once(given, real, threshold), expected)
+
+
+def test_the_operations_of_an_accelerator_grow_with_the_logarithm_of_the_tokens():
+    counts = [
+        count_dispatched(mechanism("difference", Heads(2, 4)), 1, tokens).count
+        for tokens in (255, 511, 4095)
+    ]
+    step = counts[1] - counts[0]
+    assert counts[2] - counts[1] == 3 * step
+    assert step <= 40
 
 
 def test_what_is_left_out_never_adds_up():
@@ -102,7 +127,7 @@ def test_reports_the_share_that_is_not_sent():
         made(x, x, x)
         made(x, x, x, mask=Mask(keep))
         made(x, x, x, mask=Mask(keep, causal=True))
-    plain, padded, causal = log["delta_sparsity"]
+    plain, padded, causal = log["difference_sparsity"]
     # head 0 never moves and sends its first token; head 1 moves with each token
     torch.testing.assert_close(plain, torch.tensor([[0.9, 0.0], [0.9, 0.0]]))
     torch.testing.assert_close(padded, torch.tensor([[0.9, 0.0], [0.8, 0.0]]))
@@ -115,7 +140,7 @@ def test_equal_neighbours_are_a_saving_without_any_loss():
     with record(made) as log:
         output = made(x, x, x)
     assert torch.equal(output, mechanism("softmax", Heads(2, 4))(x, x, x))
-    torch.testing.assert_close(log["delta_sparsity"][0], torch.full((1, 2), 7 / 8))
+    torch.testing.assert_close(log["difference_sparsity"][0], torch.full((1, 2), 7 / 8))
     assert not is_logged(made)
 
 
