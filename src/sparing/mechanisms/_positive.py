@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,9 @@ from torch import Tensor
 
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._features import CHUNK, head_groups, spans
+from sparing.mechanisms.shared.past import Weights, mix_past
+from sparing.mechanisms.shared.products import exp_in, recorded, split_rows, wide_type
+from sparing.mechanisms.shared.summaries import summary_attention
 
 _LEAST_EXPONENT = -80.0
 """Causal features of a key are at least exp(-80) = 2e-35 times its largest."""
@@ -71,6 +75,36 @@ def positive_attention(
         means, totals = exponents.softmax(-1) @ v, exponents.logsumexp(-1)
     rows = maps.rows.expand(*q.shape[:2], -1, -1)
     return F.scaled_dot_product_attention(q, rows, means, attn_mask=totals[:, :, None], scale=1.0)
+
+
+def positive_at_once(
+    rows: Float[Tensor, "count inner"],
+    q: Float[Tensor, "batch heads queries inner"],
+    k: Float[Tensor, "batch heads keys inner"],
+    v: Float[Tensor, "batch heads keys dim"],
+    logs: Float[Tensor, "batch _ keys"],
+    *,
+    scale: float,
+    causal: bool,
+) -> Float[Tensor, "batch heads queries dim"]:
+    """Attention with the features exp(scale rows . x) and the weights exp(logs), without a loop.
+
+    Not causal, ``rows`` are rounded to q's type.
+    """
+    wide = wide_type(q.dtype)
+    if not causal:
+        return summary_attention(q, k, v, rows, logs, scale)
+    if scale != 1:
+        rows = rows.to(wide) * scale
+    dtype = wide if q.dtype == torch.float16 else q.dtype  # float16 has no exp(-80)
+    queries = split_rows(rows, q).softmax(-1).to(dtype)
+    exponents = split_rows(rows, k)
+    relative = exponents.log_softmax(-1)
+    logs = logs + exponents[..., 0] - relative[..., 0]
+    keys = exp_in(relative, dtype)
+    least = math.exp(_LEAST_EXPONENT)
+    keys = keys.clamp(min=least) if recorded(keys) else keys.clamp_(min=least)
+    return mix_past(queries, keys, v, Weights(logs)).to(q.dtype)
 
 
 def _summaries_in_chunks(

@@ -56,3 +56,4 @@ ENTRIES = (
         row_sums=False,
     ),
 )
+REFERENCE = dense_yoso
