@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from sparing.mechanisms.shared.products import exp_in, recorded, wide_product, wide_type
+from sparing.mechanisms.shared.products import exp_in, in_parts, recorded, wide_product, wide_type
 
 CHUNK = 128
 """Tokens that are compared pair by pair; earlier ones are summed."""
@@ -45,10 +45,13 @@ def mix_all(
     keys: Float[Tensor, "batch heads keys features"],
     v: Float[Tensor, "batch heads keys dim"],
     weights: Weights,
+    *,
+    exact: bool = False,
 ) -> Float[Tensor, "batch heads queries dim"]:
     """out_i = sum_j s_ij v_j / sum_j s_ij with s_ij = weight_j (queries_i . keys_j), over all j.
 
-    Features may have any sign. Sums are means, so that float16 holds them.
+    Features may have any sign. Sums are means, so that float16 holds them. ``exact`` reads them
+    without rounding them to half precision: for few features that nearly cancel.
     """
     shares = _shares(weights, v)
     if shares is None:
@@ -60,6 +63,11 @@ def mix_all(
     else:
         sums = wide_product(keys.mT, v * shares.to(v.dtype)[..., None])
         totals = wide_product(shares.to(keys.dtype)[..., None, :], keys)[..., 0, :]
+    if exact:
+        both = in_parts(torch.cat([sums, totals[..., None]], -1), queries.dtype, 2)
+        mixed = wide_product(torch.cat([queries] * len(both), -1), torch.cat(both, -2))
+        mixed, read = mixed[..., :-1], mixed[..., -1:]
+        return _quotient(mixed, _guarded(read, weights.floor), v.dtype)
     mixed = queries @ sums.to(queries.dtype)
     read = wide_product(queries, totals.to(queries.dtype)[..., None])
     return _quotient(mixed, _guarded(read, weights.floor), v.dtype)

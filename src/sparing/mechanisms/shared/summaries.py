@@ -54,9 +54,9 @@ def _summaries(
 ) -> tuple[Float[Tensor, "batch heads count wide"], Float[Tensor, "batch heads count"]]:
     """Each row's mean of the values, and the logarithm of its weight.
 
-    The last key gets a score just below the logarithm of the others' weight, so its share of the
-    row's weight, the value ``mark``, shows theirs. The mean of their scores is lower by at most the logarithm of their
-    number.
+    The last key gets a score just below the logarithm of the others' weight: the mean of their
+    scores, which is lower by at most the logarithm of their number. Its share of the row's weight,
+    the value ``mark``, shows theirs.
     """
     dim = rows.shape[1]
     batch, heads, _, width = keys.shape
