@@ -46,7 +46,7 @@ class Ecoformer(Mechanism):
     + 1) sum_j v_j, so rows do not sum to 1. It takes sigma from each batch as it comes, pads
     included; here it stays as fitted. Bits are fitted by ascent in steps of one length, from the
     leading eigenvector. They are rounded to eight bits of precision: a model cast to half precision
-    hashes as before. Gradients go straight through the sign where its argument is in [-1, 1].
+    hashes as before, on accelerators from products in float32. Gradients go straight through the sign where its argument is in [-1, 1].
     Decoding from cached keys is refused: the keys are computed from queries.
     """
 
@@ -163,7 +163,7 @@ class Ecoformer(Mechanism):
         ends = centres.square().sum(-1)[:, None] / twice
         exponents = torch.addcmul(ends, products, -2 / (lengths.clamp_min(1e-12) * twice))
         kernels = (exponents + (lengths > 0) / twice).clamp_(max=0).exp_()
-        arguments = (kernels - means[:, None]) @ directions.mT
+        arguments: Tensor = (kernels - means[:, None]) @ directions.mT
         codes = hard_signs(arguments)
         if not recorded(arguments):
             return codes

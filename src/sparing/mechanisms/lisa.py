@@ -42,7 +42,8 @@ class Lisa(Mechanism):
     queries, keys and values are not used. Similarity is the dot product (the authors' Euclidean one
     adds up coordinates instead of their squares). Pads count for nothing. Codes are hard, with
     straight-through gradients: finite, not true ones. They are taken from codewords rounded to
-    eight bits of precision, which casts to half precision keep.
+    eight bits of precision, which casts to half precision keep. On accelerators and without
+    gradients, causal weights of a code end at exp(-80) times its largest.
     """
 
     streams = ("q", "x")
@@ -173,11 +174,10 @@ class Lisa(Mechanism):
         self, x: Float[Tensor, "batch tokens width"]
     ) -> Float[Tensor, "batch tokens books codewords"]:
         """``_codes`` in the type of x, from products with x as it is."""
-        books = self.codebooks
-        rounded = books.detach().bfloat16().to(books.dtype)
-        books = (books + (rounded - books.detach())).to(x.dtype)
+        rounded = self.codebooks.detach().bfloat16().to(self.codebooks.dtype)
+        books = (self.codebooks + (rounded - self.codebooks.detach())).to(x.dtype)
         scores = wide_product(x, books.flatten(0, 1).mT)
-        scores = scores.unflatten(-1, (self.books, self.codewords))
+        scores = scores.view(*x.shape[:2], self.books, self.codewords)
         words = torch.arange(self.codewords, device=x.device)
         codes = (scores.argmax(-1, keepdim=True) == words).to(x.dtype)
         if not recorded(scores):
@@ -226,7 +226,7 @@ def _answered(
     weights = (tables + counts.log()[:, :, :, None]).softmax(-1).nan_to_num(0)
     answers = (weights @ values).to(codes.dtype).permute(0, 2, 3, 1, 4)
     mixed = codes.flatten(2) @ answers.flatten(3).flatten(1, 2)
-    return mixed.unflatten(-1, (len(tables), -1)).transpose(1, 2)
+    return mixed.view(*codes.shape[:2], len(tables), -1).transpose(1, 2)
 
 
 def _counted(
@@ -265,4 +265,4 @@ def _exactly(
     """``shares @ values`` without rounding the values to half precision."""
     parts = in_parts(values, shares.dtype, 2)
     mixed = wide_product(shares, torch.cat(parts, -1))
-    return mixed.unflatten(-1, (len(parts), -1)).sum(-2)
+    return mixed.view(*mixed.shape[:-1], len(parts), -1).sum(-2)

@@ -60,7 +60,9 @@ class Performer(Mechanism):
     as a softmax over features of softmaxes over keys, in which nothing can overflow or vanish. It
     is also wrong: with a maximum over all keys as stabiliser, a large later key pushes earlier ones
     below it, which leaks the future. Causality works in blocks of 64 tokens, with references that
-    only look back; there a feature of a key ends at exp(-80) times its largest. The features are
+    only look back; there a feature of a key ends at exp(-80) times its largest. On accelerators blocks have 128 tokens
+    and are summed in groups; not causal, both softmaxes are fused attentions, with directions in
+    the type of q. The features are
     fixed: call ``redraw`` in training to change them.
     """
 
@@ -140,6 +142,8 @@ class Performer(Mechanism):
             if mask.keep is not None:
                 logs = logs.masked_fill(~mask.keep[:, None], HIDDEN)
             return positive_at_once(rows, q, k, v, logs, scale=scale, causal=mask.causal)
+        if q.dtype == torch.float16:
+            q, k = q.float(), k.float()  # sums of these features need more range
         least = _LEAST_FEATURE / scale  # features are all larger by 1 / scale, which cancels
         queries, keys = (((x @ rows.to(x.dtype).t()).add_(least)).clamp_(min=least) for x in (q, k))
         mixed: Tensor = (mix_past if mask.causal else mix_all)(

@@ -53,7 +53,8 @@ class Yoso(Mechanism):
     quadratic time. Pads have no weight, and queries are hashed as queries: a known implementation
     ignores pads and confuses queries with keys. The convolution starts at zero, because it has no
     part in a pretrained model. Planes are rounded to eight bits of precision: a model cast to half
-    precision hashes as before.
+    precision hashes as before. Accelerators hold the square of the expectation in parts that fit
+    their memory, and a table of values for each hash.
     """
 
     planes: Tensor

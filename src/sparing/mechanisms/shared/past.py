@@ -30,7 +30,7 @@ _NOTHING = 2 * HIDDEN
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights of keys: as logarithms, or only whether they count; without both, all are one.
+    """Weights of keys: as logarithms, or else whether they count; without both, all are one.
 
     ``floor`` times the weight of all visible keys is how near a denominator may come to zero.
     """
@@ -53,37 +53,36 @@ def mix_all(
     Features may have any sign. Sums are means, so that float16 holds them. ``exact`` reads them
     without rounding them to half precision: for few features that nearly cancel.
     """
-    shares = _shares(weights, v)
-    if shares is None:
-        count = v.shape[2]
-        sums, totals = (
-            wide_product(keys.mT, v) / count,
-            keys.sum(-2, dtype=wide_type(v.dtype)) / count,
-        )
-    else:
-        sums = wide_product(keys.mT, v * shares.to(v.dtype)[..., None])
-        totals = wide_product(shares.to(keys.dtype)[..., None, :], keys)[..., 0, :]
+    dtype = v.dtype
+    sums, totals = _means(keys, v.to(keys.dtype), weights)
     if exact:
         both = in_parts(torch.cat([sums, totals[..., None]], -1), queries.dtype, 2)
         mixed = wide_product(torch.cat([queries] * len(both), -1), torch.cat(both, -2))
         mixed, read = mixed[..., :-1], mixed[..., -1:]
-        return _quotient(mixed, _guarded(read, weights.floor), v.dtype)
-    mixed = queries @ sums.to(queries.dtype)
+        return _quotient(mixed, _guarded(read, weights.floor), dtype)
+    product = torch.matmul if weights.logs is None else wide_product
+    mixed = product(queries, sums.to(queries.dtype))
     read = wide_product(queries, totals.to(queries.dtype)[..., None])
-    return _quotient(mixed, _guarded(read, weights.floor), v.dtype)
+    return _quotient(mixed, _guarded(read, weights.floor), dtype)
 
 
-def _shares(weights: Weights, v: Tensor) -> Float[Tensor, "batch _ keys"] | None:
-    """Each key's share of all weight, or None where they are equal."""
-    logs = weights.logs
-    if logs is not None:
-        if weights.keep is not None:
-            logs = logs.masked_fill(~weights.keep[:, None], HIDDEN)
-        return logs.softmax(-1).to(wide_type(v.dtype))
-    if weights.keep is None:
-        return None
-    kept = weights.keep[:, None].to(wide_type(v.dtype))
-    return kept / kept.sum(-1, keepdim=True).clamp_min(1)
+def _means(
+    keys: Tensor, v: Tensor, weights: Weights
+) -> tuple[Float[Tensor, "batch heads features dim"], Float[Tensor, "batch heads features"]]:
+    """Sums over the keys, of their features with values and of features alone, by all weight."""
+    wide, keep = wide_type(v.dtype), weights.keep
+    if weights.logs is None and keep is None:
+        count = v.shape[2]
+        return wide_product(keys.mT, v) / count, keys.sum(-2, dtype=wide) / count
+    if weights.logs is None and keep is not None:
+        row = keep[:, None].to(v.dtype)
+        counts = keep.sum(-1).clamp_min(1).to(wide)[:, None, None]
+        scale = 1 / counts
+    else:
+        assert weights.logs is not None
+        row, scale = weights.logs.softmax(-1).to(v.dtype), v.new_ones((1, 1, 1), dtype=wide)
+    sums = wide_product(keys.mT, v * row[..., None]) * scale[..., None]
+    return sums, wide_product(row.to(keys.dtype)[..., None, :], keys)[..., 0, :] * scale
 
 
 def _quotient(mixed: Tensor, totals: Tensor, dtype: torch.dtype) -> Tensor:
@@ -169,12 +168,11 @@ class _Times:
             before_all = old.detach().amax(-1)
             reference = reference.maximum(before_all[..., None])
             old = (old - before_all[..., None]).exp().to(wide)
-        folded = reference.unflatten(-1, _shape(count))
+        folded = reference.view(*reference.shape[:2], *_shape(count))
         ends = folded[..., -1]
         starts = torch.cat([before_all[..., None], ends.flatten(-2)[..., :-1]], -1)
         inside, largest = (
-            (part - ends[..., None]).to(wide)
-            for part in (logs.unflatten(-1, _shape(count)), folded)
+            (part - ends[..., None]).to(wide) for part in (logs.view(folded.shape), folded)
         )
         starts = starts.view_as(ends)
         return cls(inside, largest, ends, starts, old, before_all, reference[..., :count])
@@ -258,4 +256,4 @@ def _folded(
     missing = math.prod(_shape(count)) - x.shape[2]
     if missing > 0:
         x = F.pad(x, (0, 0, 0, missing))
-    return x.unflatten(2, _shape(count))
+    return x.view(*x.shape[:2], *_shape(count), x.shape[3])

@@ -22,9 +22,9 @@ def wide_product(
     """
     if a.dtype not in HALVES:
         return a @ b
-    if a.device.type not in ("cuda", "meta") or is_traced():
+    if a.device.type not in ("cuda", "meta") or torch._C._are_functorch_transforms_active():
         return a.float() @ b.float()
-    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    batch: torch.Size = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]
     if b.ndim == 2:
         left, right = a.reshape(1, -1, a.shape[-1]), b[None]
     else:
