@@ -46,8 +46,9 @@ class Ecoformer(Mechanism):
     + 1) sum_j v_j, so rows do not sum to 1. It takes sigma from each batch as it comes, pads
     included; here it stays as fitted. Bits are fitted by ascent in steps of one length, from the
     leading eigenvector. They are rounded to eight bits of precision: a model cast to half precision
-    hashes as before, on accelerators from products in float32. Gradients go straight through the sign where its argument is in [-1, 1].
-    Decoding from cached keys is refused: the keys are computed from queries.
+    hashes as before, on accelerators from products in float32. Gradients go straight through the
+    sign where its argument is in [-1, 1]. Decoding from cached keys is refused: the keys are
+    computed from queries.
     """
 
     centres: Tensor

@@ -60,10 +60,10 @@ class Performer(Mechanism):
     as a softmax over features of softmaxes over keys, in which nothing can overflow or vanish. It
     is also wrong: with a maximum over all keys as stabiliser, a large later key pushes earlier ones
     below it, which leaks the future. Causality works in blocks of 64 tokens, with references that
-    only look back; there a feature of a key ends at exp(-80) times its largest. On accelerators blocks have 128 tokens
-    and are summed in groups; not causal, both softmaxes are fused attentions, with directions in
-    the type of q. The features are
-    fixed: call ``redraw`` in training to change them.
+    only look back; there a feature of a key ends at exp(-80) times its largest. On accelerators
+    blocks have 128 tokens and are summed in groups; not causal, both softmaxes are fused
+    attentions, with directions in the type of q. The features are fixed: call ``redraw`` in
+    training to change them.
     """
 
     traits = Traits(

@@ -66,9 +66,10 @@ class RandomFeatures(Mechanism):
     temperature^2) times that sum where sigma is 1. The authors' code raises it to 1, which shrinks
     outputs of short rows and flips those of negative sums. It also scales features by 0.1. The gate
     reads a head's key instead of the layer's input: both belong to the token, but a head sees only
-    its part of the input. Accelerators round y of sines to the type of q. The paper leaves the form without causality open. Here all queries then
-    read the sums after the last key, as the last query does in the causal form. The paper takes one
-    of 500 samples for each batch: call ``redraw`` in training to do so.
+    its part of the input. Accelerators round y of sines to the type of q. The paper leaves the form
+    without causality open. Here all queries then read the sums after the last key, as the last
+    query does in the causal form. The paper takes one of 500 samples for each batch: call
+    ``redraw`` in training to do so.
     """
 
     traits = Traits(
