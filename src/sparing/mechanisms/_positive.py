@@ -152,7 +152,7 @@ def _summaries(
 
     The last key gets a score just below the logarithm of the others' weight: the mean of their
     scores, which is lower by at most the logarithm of their number. Its share of the row's weight,
-    the value ``mark``, shows theirs.
+    the value ``mark``, shows that weight.
     """
     dim = rows.shape[1]
     batch, heads, _, width = keys.shape

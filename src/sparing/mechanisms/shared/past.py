@@ -1,7 +1,7 @@
 """Sums over keys through features, all or up to each query, in products without a loop.
 
-Keys may carry weights of any range, given as logarithms: each sum is divided by the largest weight
-that it has seen, so nothing overflows, and no weight is lost to one that a query may not see.
+Keys may carry weights of any range, given as logarithms. Each sum is divided by the largest weight
+that it has seen, so nothing overflows. No weight is lost to one that a query may not see.
 """
 
 from __future__ import annotations
@@ -156,6 +156,7 @@ class _Times:
 
     @classmethod
     def of(cls, logs: Tensor | None, early: int, count: int, like: Tensor) -> _Times:
+        """Those of ``early`` keys and of ``count`` more, the queries' own."""
         wide = wide_type(like.dtype)
         if logs is None:
             ends = torch.zeros(_shape(count)[:2], dtype=wide, device=like.device)[None, None]

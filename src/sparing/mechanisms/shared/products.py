@@ -18,7 +18,7 @@ def wide_product(
 ) -> Float[Tensor, "... rows columns"]:
     """``a @ b``, of half precision in float32: no sum is rounded on its way.
 
-    Only CUDA has such a product; elsewhere the factors are widened. "meta" stands for CUDA.
+    Only CUDA has such a product; elsewhere the factors are widened. "meta" is counted as CUDA.
     """
     if a.dtype not in HALVES:
         return a @ b
