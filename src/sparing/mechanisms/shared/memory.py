@@ -1,4 +1,4 @@
-"""Work of the size of a square, in as few parts as a device's memory takes."""
+"""Squares, computed in as few parts as a device's memory takes."""
 
 from __future__ import annotations
 
