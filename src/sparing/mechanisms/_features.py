@@ -72,9 +72,9 @@ def hidden_logs(
 
 
 def works_in_chunks(*tensors: Tensor) -> bool:
-    """Whether temporaries can be freed at once: on CPU, without gradients or tracing."""
+    """Whether temporaries can be freed at once: without gradients or tracing."""
     recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    return not (recorded or is_traced() or tensors[0].device.type != "cpu")
+    return not (recorded or is_traced())
 
 
 def head_groups(heads: int, tokens: int, count: int) -> Iterator[slice]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -11,9 +12,17 @@ from torch import Tensor
 
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._features import CHUNK, head_groups, spans
+from sparing.mechanisms.shared.past import Weights, mix_past
+from sparing.mechanisms.shared.products import exp_in, in_parts, recorded, split_rows, wide_type
 
 _LEAST_EXPONENT = -80.0
 """Causal features of a key are at least exp(-80) = 2e-35 times its largest."""
+
+_PARTS = 3
+"""Coordinates of a number that is added to a score, in half precision."""
+
+_FARTHEST = -6e4
+"""The least number added to a score: finite in float16."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,107 @@ def positive_attention(
         means, totals = exponents.softmax(-1) @ v, exponents.logsumexp(-1)
     rows = maps.rows.expand(*q.shape[:2], -1, -1)
     return F.scaled_dot_product_attention(q, rows, means, attn_mask=totals[:, :, None], scale=1.0)
+
+
+def positive_at_once(
+    rows: Float[Tensor, "count inner"],
+    q: Float[Tensor, "batch heads queries inner"],
+    k: Float[Tensor, "batch heads keys inner"],
+    v: Float[Tensor, "batch heads keys dim"],
+    logs: Float[Tensor, "batch _ keys"],
+    *,
+    scale: float,
+    causal: bool,
+) -> Float[Tensor, "batch heads queries dim"]:
+    """Attention with the features exp(scale rows . x) and the weights exp(logs), without a loop.
+
+    Not causal, ``rows`` are rounded to q's type.
+    """
+    wide = wide_type(q.dtype)
+    if not causal:
+        return summary_attention(q, k, v, rows, logs, scale)
+    if scale != 1:
+        rows = rows.to(wide) * scale
+    dtype = wide if q.dtype == torch.float16 else q.dtype  # float16 has no exp(-80)
+    queries = split_rows(rows, q).softmax(-1).to(dtype)
+    exponents = split_rows(rows, k)
+    relative = exponents.log_softmax(-1)
+    logs = logs + exponents[..., 0] - relative[..., 0]
+    keys = exp_in(relative, dtype)
+    least = math.exp(_LEAST_EXPONENT)
+    keys = keys.clamp(min=least) if recorded(keys) else keys.clamp_(min=least)
+    return mix_past(queries, keys, v, Weights(logs)).to(q.dtype)
+
+
+def summary_attention(
+    q: Float[Tensor, "batch heads queries inner"],
+    k: Float[Tensor, "batch heads keys inner"],
+    v: Float[Tensor, "batch heads keys dim"],
+    rows: Float[Tensor, "count inner"],
+    logs: Float[Tensor, "batch _ keys"],
+    scale: float,
+) -> Float[Tensor, "batch heads queries dim"]:
+    """out_i = sum_jr exp(f_ir + e_jr) v_j over the same sum without v_j: nothing can overflow.
+
+    f_ir = scale rows_r . q_i and e_jr = scale rows_r . k_j + logs_j. That is attention of queries
+    to ``rows``, with a value and a weight for each. The value is attention of row r to the keys,
+    and the weight sum_j exp(e_jr). Numbers added to scores are more coordinates of both sides.
+    """
+    dim, dtype = q.shape[3], q.dtype
+    more = _more(dim)
+    logs = (logs - logs.detach().amax(-1, keepdim=True)).to(wide_type(dtype))
+    keys = F.pad(k, (0, more, 0, 1))  # and a key of known score
+    keys[:, :, :-1, dim : dim + _PARTS] = _coordinates(logs / scale, dtype)
+    keys[:, :, -1, dim + _PARTS : dim + 2 * _PARTS] = 1
+    marked = F.pad(v, (0, keys.shape[3] - v.shape[3], 0, 1))
+    marked[:, :, -1, v.shape[3]] = 1
+    values, weights = _summaries(rows.to(dtype), keys, marked, v.shape[3], scale)
+    count = len(rows)
+    summaries = F.pad(rows.to(dtype), (0, more)).expand(*q.shape[:2], count, -1)
+    weights = (weights - weights.detach().amax(-1, keepdim=True)) / scale
+    added = _coordinates(weights, dtype)
+    summaries = torch.cat([summaries[..., :dim], added, summaries[..., dim + _PARTS :]], -1)
+    queries = F.pad(q, (0, more), value=1)
+    mixed = F.scaled_dot_product_attention(queries, summaries, values, scale=scale)
+    return mixed[..., : v.shape[3]]
+
+
+def _summaries(
+    rows: Tensor, keys: Tensor, values: Tensor, mark: int, scale: float
+) -> tuple[Float[Tensor, "batch heads count wide"], Float[Tensor, "batch heads count"]]:
+    """Each row's mean of the values, and the logarithm of its weight.
+
+    The last key gets a score just below the logarithm of the others' weight: the mean of their
+    scores, which is lower by at most the logarithm of their number. Its share of the row's weight,
+    the value ``mark``, shows that weight.
+    """
+    dim = rows.shape[1]
+    batch, heads, _, width = keys.shape
+    with torch.no_grad():
+        queries = F.pad(rows, (0, width - dim)).expand(batch, heads, -1, -1).contiguous()
+        queries[..., dim : dim + _PARTS] = 1
+        tokens = keys[:, :, :-1]
+        mean = F.scaled_dot_product_attention(queries, tokens, tokens, scale=scale)
+        wide = wide_type(rows.dtype)
+        known = (mean.to(wide) * queries.to(wide)).sum(-1)  # a score without its scale
+        queries[..., dim + _PARTS : dim + 2 * _PARTS] = _coordinates(known, rows.dtype)
+        known = known * scale
+    mixed = F.scaled_dot_product_attention(queries, keys, values, scale=scale)
+    share = mixed[..., mark].to(wide)
+    means = (mixed.to(wide) / (1 - share)[..., None]).to(mixed.dtype)
+    return means, known + torch.log1p(-share) - share.log()
+
+
+def _more(dim: int) -> int:
+    """Coordinates added to a head: two numbers, and up to a multiple of eight."""
+    return 2 * _PARTS + -(dim + 2 * _PARTS) % 8
+
+
+def _coordinates(x: Float[Tensor, "*shape"], dtype: torch.dtype) -> Float[Tensor, "*shape parts"]:
+    """Parts of a number as coordinates, so that their sum is it."""
+    parts = in_parts(x.clamp(min=_FARTHEST) if dtype == torch.float16 else x, dtype)
+    missing = [torch.zeros_like(parts[0])] * (_PARTS - len(parts))
+    return torch.stack(parts + missing, -1)
 
 
 def _summaries_in_chunks(

@@ -17,6 +17,8 @@ from sparing.mechanisms._codes import hard_signs, learned_bits, pair_labels
 from sparing.mechanisms._hashing import by_heads, coarse_normal
 from sparing.mechanisms._kernel import BLOCK, feature_sums, rows_at_once
 from sparing.mechanisms.shared.arithmetic import wide
+from sparing.mechanisms.shared.past import Weights, mix_all, mix_past
+from sparing.mechanisms.shared.products import recorded, wide_product, wide_type
 
 _LABELLED = 256
 
@@ -44,8 +46,9 @@ class Ecoformer(Mechanism):
     + 1) sum_j v_j, so rows do not sum to 1. It takes sigma from each batch as it comes, pads
     included; here it stays as fitted. Bits are fitted by ascent in steps of one length, from the
     leading eigenvector. They are rounded to eight bits of precision: a model cast to half precision
-    hashes as before. Gradients go straight through the sign where its argument is in [-1, 1].
-    Decoding from cached keys is refused: the keys are computed from queries.
+    hashes as before, on accelerators from products in float32. Gradients go straight through the
+    sign where its argument is in [-1, 1]. Decoding from cached keys is refused: the keys are
+    computed from queries.
     """
 
     centres: Tensor
@@ -62,6 +65,7 @@ class Ecoformer(Mechanism):
         random=True,
         differentiable=False,
     )
+    accelerated = ("accelerator",)
 
     def __init__(self, heads: Heads, *, bits: int = 16, anchors: int = 25, seed: int = 0) -> None:
         super().__init__(heads)
@@ -91,11 +95,7 @@ class Ecoformer(Mechanism):
         mask: Mask,
     ) -> Float[Tensor, "batch heads queries dim"]:
         """Codes of all tokens, then sums over them."""
-        if q.shape[2] != v.shape[2]:
-            raise Unsupported(
-                "ecoformer: keys are computed from queries, so every token needs its query; got "
-                f"{q.shape[2]} queries and {v.shape[2]} values"
-            )
+        self._require_queries(q, v)
         beta = self.bits + 1
 
         def mix_rows(q: Tensor, v: Tensor, keep: Tensor | None, parameters: Tensor) -> Tensor:
@@ -109,6 +109,18 @@ class Ecoformer(Mechanism):
         parts = (self.centres, self.directions.mT, self.means[..., None])
         parameters = torch.cat([*parts, self.sigmas[:, None, None].expand_as(parts[2])], -1)
         return by_heads(mix_rows, (q, v), mask.keep, parameters)
+
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
+        """Codes and sums of all heads at once."""
+        q, v = streams
+        self._require_queries(q, v)
+        codes = self._codes_at_once(q).to(v.dtype)
+        # The constant is a product of eight features: half precision multiplies by eights.
+        queries = F.pad(codes, (0, 8), value=(self.bits + 1) / 8)
+        keys = F.pad(codes, (0, 8), value=1)
+        if mask.causal:
+            return mix_past(queries, keys, v, Weights(keep=mask.keep))
+        return mix_all(queries, keys, v, Weights(keep=mask.keep), exact=True)
 
     def cost(self, work: Workload) -> Cost:
         """Distances to the anchors, bits, and two products with a (bits + 1) x dim state."""
@@ -130,6 +142,34 @@ class Ecoformer(Mechanism):
             other_flops=work.rows * other,
             peak_bytes=output + rows * held * max(4, work.element_bytes),
         )
+
+    def _require_queries(self, q: Tensor, v: Tensor) -> None:
+        if q.shape[2] != v.shape[2]:
+            raise Unsupported(
+                "ecoformer: keys are computed from queries, so every token needs its query; got "
+                f"{q.shape[2]} queries and {v.shape[2]} values"
+            )
+
+    def _codes_at_once(
+        self, q: Float[Tensor, "batch heads tokens dim"]
+    ) -> Float[Tensor, "batch heads tokens {self.bits}"]:
+        """``_codes``, from products with q itself: dividing by its length comes after them."""
+        wide = wide_type(q.dtype)
+        centres, means, directions = (
+            part.to(wide) for part in (self.centres, self.means, self.directions)
+        )
+        twice = -2 * self.sigmas.to(wide)[:, None, None]
+        lengths = torch.linalg.vector_norm(q, dim=-1, keepdim=True, dtype=wide)
+        products = wide_product(q, self.centres.to(q.dtype).mT)
+        ends = centres.square().sum(-1)[:, None] / twice
+        exponents = torch.addcmul(ends, products, -2 / (lengths.clamp_min(1e-12) * twice))
+        kernels = (exponents + (lengths > 0) / twice).clamp_(max=0).exp_()
+        arguments: Tensor = (kernels - means[:, None]) @ directions.mT
+        codes = hard_signs(arguments)
+        if not recorded(arguments):
+            return codes
+        soft = arguments.clamp(-1, 1)
+        return codes + (soft - soft.detach())
 
     @torch.no_grad()
     def fit_hashes(

@@ -15,6 +15,11 @@ from sparing.core.mechanism import Mechanism
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms.shared.arithmetic import wide
+from sparing.mechanisms.shared.products import in_parts, recorded, wide_product, wide_type
+
+_LEAST_SCORE = -80.0
+"""Weights of a table are at least exp(-80) = 2e-35 times the largest of their row."""
+_LEAST_TOTAL = 1e-37
 
 
 class Lisa(Mechanism):
@@ -37,7 +42,8 @@ class Lisa(Mechanism):
     queries, keys and values are not used. Similarity is the dot product (the authors' Euclidean one
     adds up coordinates instead of their squares). Pads count for nothing. Codes are hard, with
     straight-through gradients: finite, not true ones. They are taken from codewords rounded to
-    eight bits of precision, which casts to half precision keep.
+    eight bits of precision, which casts to half precision keep. On accelerators and without
+    gradients, causal weights of a code end at exp(-80) times its largest.
     """
 
     streams = ("q", "x")
@@ -49,6 +55,7 @@ class Lisa(Mechanism):
         random=True,
         differentiable=False,
     )
+    accelerated = ("accelerator",)
 
     def __init__(
         self,
@@ -112,6 +119,27 @@ class Lisa(Mechanism):
             mixed = mixed + weights @ values[book] / totals.masked_fill(totals == 0, 1)
         return mixed[:, :, -q.shape[2] :].to(q.dtype)
 
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
+        """All books at once; without gradients and causality by one answer for each codeword."""
+        q, x = streams
+        dtype = torch.float32 if x.dtype == torch.float16 else x.dtype  # counts need its range
+        codes = self._codes_at_once(x).to(dtype)
+        seen = codes if mask.keep is None else codes * mask.keep[:, :, None, None]
+        wide, queries = wide_type(dtype), q.shape[2]
+        if mask.causal:
+            counts = seen.cumsum(1, dtype=wide)[:, -queries:]
+        else:
+            counts = seen.sum(1, keepdim=True, dtype=wide)
+        rows, keys, values = self._projected(wide).transpose(1, 2)
+        tables, codes = rows @ keys.mT / math.sqrt(self.heads.dim), codes[:, -queries:]
+        if recorded(codes, tables, values):
+            mixed = _with_gradients(codes, counts, tables, values)
+        elif mask.causal:
+            mixed = _counted(codes, counts, tables, values)
+        else:
+            mixed = _answered(codes, counts, tables, values)
+        return mixed.to(q.dtype)
+
     def cost(self, work: Workload) -> Cost:
         """Codes of the tokens, projections and products of the codewords, and their mixture."""
         words, tokens = self.books * self.codewords, work.batch * work.keys
@@ -142,6 +170,21 @@ class Lisa(Mechanism):
         soft = (scores / self.temperature).softmax(-1)
         return codes + (soft - soft.detach())
 
+    def _codes_at_once(
+        self, x: Float[Tensor, "batch tokens width"]
+    ) -> Float[Tensor, "batch tokens books codewords"]:
+        """``_codes`` in the type of x, from products with x as it is."""
+        rounded = self.codebooks.detach().bfloat16().to(self.codebooks.dtype)
+        books = (self.codebooks + (rounded - self.codebooks.detach())).to(x.dtype)
+        scores = wide_product(x, books.flatten(0, 1).mT)
+        scores = scores.view(*x.shape[:2], self.books, self.codewords)
+        words = torch.arange(self.codewords, device=x.device)
+        codes = (scores.argmax(-1, keepdim=True) == words).to(x.dtype)
+        if not recorded(scores):
+            return codes
+        soft = (scores / (math.sqrt(self._width) * self.temperature)).softmax(-1).to(x.dtype)
+        return codes + (soft - soft.detach())
+
     def _projected(self, dtype: torch.dtype) -> Float[Tensor, "3 books heads codewords dim"]:
         """Queries, keys and values of all codewords."""
         words = self.codebooks.to(dtype).flatten(0, 1)
@@ -165,9 +208,61 @@ def _rows(
 
 
 def _weighted(
-    scores: Float[Tensor, "batch heads tokens codewords"],
-    counts: Float[Tensor, "batch 1 rows codewords"],
-) -> Float[Tensor, "batch heads tokens codewords"]:
+    scores: Float[Tensor, "batch heads *books tokens codewords"],
+    counts: Float[Tensor, "batch 1 *books rows codewords"],
+) -> Float[Tensor, "batch heads *books tokens codewords"]:
     """counts exp(scores), scaled so that the largest score that was seen gives its count."""
     largest = scores.detach().masked_fill(counts == 0, -math.inf).amax(-1, keepdim=True)
     return counts * (scores - largest).clamp(max=0).exp()
+
+
+def _answered(
+    codes: Float[Tensor, "batch tokens books codewords"],
+    counts: Float[Tensor, "batch 1 books codewords"],
+    tables: Float[Tensor, "heads books codewords codewords"],
+    values: Float[Tensor, "heads books codewords dim"],
+) -> Float[Tensor, "batch heads tokens dim"]:
+    """The answer of each codeword, in each book, for all tokens that have it."""
+    weights = (tables + counts.log()[:, :, :, None]).softmax(-1).nan_to_num(0)
+    answers = (weights @ values).to(codes.dtype).permute(0, 2, 3, 1, 4)
+    mixed = codes.flatten(2) @ answers.flatten(3).flatten(1, 2)
+    return mixed.view(*codes.shape[:2], len(tables), -1).transpose(1, 2)
+
+
+def _counted(
+    codes: Float[Tensor, "batch tokens books codewords"],
+    counts: Float[Tensor, "batch tokens books codewords"],
+    tables: Float[Tensor, "heads books codewords codewords"],
+    values: Float[Tensor, "heads books codewords dim"],
+) -> Float[Tensor, "batch heads tokens dim"]:
+    """Each token's counts times the weights of its code: a row of a table, at least exp(-80)."""
+    weights = (tables - tables.amax(-1, keepdim=True)).clamp_(min=_LEAST_SCORE).exp_()
+    books, words = codes.shape[2:]
+    rows = codes.argmax(-1) + torch.arange(books, device=codes.device) * words
+    shares = weights.flatten(1, 2).to(codes.dtype)[:, rows].mul_(counts)
+    shares.div_(shares.sum(-1, keepdim=True, dtype=counts.dtype).clamp_min_(_LEAST_TOTAL))
+    return _exactly(shares.flatten(3), values.flatten(1, 2)[:, None]).transpose(0, 1)
+
+
+def _with_gradients(
+    codes: Float[Tensor, "batch tokens books codewords"],
+    counts: Float[Tensor, "batch rows books codewords"],
+    tables: Float[Tensor, "heads books codewords codewords"],
+    values: Float[Tensor, "heads books codewords dim"],
+) -> Float[Tensor, "batch heads tokens dim"]:
+    """Scores as products with codes, which gradients pass; a codeword without a count is out."""
+    dtype = codes.dtype
+    scores = codes.transpose(1, 2)[:, None].to(tables.dtype) @ tables
+    weights = _weighted(scores, counts.transpose(1, 2)[:, None])
+    totals = weights.sum(-1, keepdim=True)
+    shares = (weights / totals.masked_fill(totals == 0, 1)).to(dtype)
+    return _exactly(shares, values).sum(2)
+
+
+def _exactly(
+    shares: Float[Tensor, "*#rows tokens codewords"], values: Float[Tensor, "*#rows codewords dim"]
+) -> Float[Tensor, "... tokens dim"]:
+    """``shares @ values`` without rounding the values to half precision."""
+    parts = in_parts(values, shares.dtype, 2)
+    mixed = wide_product(shares, torch.cat(parts, -1))
+    return mixed.view(*mixed.shape[:-1], len(parts), -1).sum(-2)

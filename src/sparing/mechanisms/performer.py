@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -14,15 +15,23 @@ from sparing.core.mechanism import Mechanism
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._features import (
+    HIDDEN,
     FeatureMap,
     feature_attention,
     feature_cost,
     hidden_logs,
     works_in_chunks,
 )
-from sparing.mechanisms._positive import Positive, positive_attention, positive_cost
+from sparing.mechanisms._positive import (
+    Positive,
+    positive_at_once,
+    positive_attention,
+    positive_cost,
+)
 from sparing.mechanisms._random import Directions
 from sparing.mechanisms.shared.arithmetic import wide
+from sparing.mechanisms.shared.past import Weights, mix_all, mix_past
+from sparing.mechanisms.shared.products import wide_type
 
 _LEAST_FEATURE = 1e-3
 _CHOICES = {"feature_map": ("positive", "relu"), "scaling": ("random", "fixed")}
@@ -51,8 +60,10 @@ class Performer(Mechanism):
     as a softmax over features of softmaxes over keys, in which nothing can overflow or vanish. It
     is also wrong: with a maximum over all keys as stabiliser, a large later key pushes earlier ones
     below it, which leaks the future. Causality works in blocks of 64 tokens, with references that
-    only look back; there a feature of a key ends at exp(-80) times its largest. The features are
-    fixed: call ``redraw`` in training to change them.
+    only look back; there a feature of a key ends at exp(-80) times its largest. On accelerators
+    blocks have 128 tokens and are summed in groups; not causal, both softmaxes are fused
+    attentions, with directions in the type of q. The features are fixed: call ``redraw`` in
+    training to change them.
     """
 
     traits = Traits(
@@ -65,6 +76,7 @@ class Performer(Mechanism):
         permutable=True,
         random=True,
     )
+    accelerated = ("accelerator",)
 
     def __init__(
         self,
@@ -119,6 +131,25 @@ class Performer(Mechanism):
             )
         mixed = feature_attention(both, q, k, v, logs, causal=mask.causal, chunked=chunked)
         return mixed.to(dtype)
+
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
+        """The same sums in products over all heads and tokens."""
+        q, k, v = streams
+        rows, scale = self.directions.rows, self.heads.dim**-0.25
+        if self.feature_map == "positive":
+            norms = torch.linalg.vector_norm(k, dim=-1, dtype=wide_type(k.dtype))
+            logs = norms.square() * (-(scale**2) / 2)
+            if mask.keep is not None:
+                logs = logs.masked_fill(~mask.keep[:, None], HIDDEN)
+            return positive_at_once(rows, q, k, v, logs, scale=scale, causal=mask.causal)
+        if q.dtype == torch.float16:
+            q, k = q.float(), k.float()  # sums of these features need more range
+        least = _LEAST_FEATURE / scale  # features are all larger by 1 / scale, which cancels
+        queries, keys = (((x @ rows.to(x.dtype).t()).add_(least)).clamp_(min=least) for x in (q, k))
+        mixed: Tensor = (mix_past if mask.causal else mix_all)(
+            queries, keys, v, Weights(keep=mask.keep)
+        )
+        return mixed
 
     def cost(self, work: Workload) -> Cost:
         """Projections, sums and their reading, each a product of tokens, features and dim."""

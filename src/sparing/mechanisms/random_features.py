@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import torch
 import torch.nn.functional as F
@@ -23,12 +24,21 @@ from sparing.mechanisms._features import (
     hidden_logs,
     works_in_chunks,
 )
-from sparing.mechanisms._positive import Positive, positive_attention, positive_cost
+from sparing.mechanisms._positive import (
+    Positive,
+    positive_at_once,
+    positive_attention,
+    positive_cost,
+)
 from sparing.mechanisms._random import Directions
 from sparing.mechanisms.shared.arithmetic import dots, wide
+from sparing.mechanisms.shared.past import Weights, mix_all, mix_past
+from sparing.mechanisms.shared.products import in_parts, recorded, wide_type
 
 _FEATURE_MAPS = ("trigonometric", "positive")
 _STARTING_GATE = 3.0
+_LEAST_SQUARE = 1e-24
+"""Added to mean squares, so that a zero is divided by a number."""
 
 
 class RandomFeatures(Mechanism):
@@ -56,9 +66,10 @@ class RandomFeatures(Mechanism):
     temperature^2) times that sum where sigma is 1. The authors' code raises it to 1, which shrinks
     outputs of short rows and flips those of negative sums. It also scales features by 0.1. The gate
     reads a head's key instead of the layer's input: both belong to the token, but a head sees only
-    its part of the input. The paper leaves the form without causality open. Here all queries then
-    read the sums after the last key, as the last query does in the causal form. The paper takes one
-    of 500 samples for each batch: call ``redraw`` in training to do so.
+    its part of the input. Accelerators round y of sines to the type of q. The paper leaves the form
+    without causality open. Here all queries then read the sums after the last key, as the last
+    query does in the causal form. The paper takes one of 500 samples for each batch: call
+    ``redraw`` in training to do so.
     """
 
     traits = Traits(
@@ -71,6 +82,7 @@ class RandomFeatures(Mechanism):
         permutable=True,
         random=True,
     )
+    accelerated = ("accelerator",)
 
     def __init__(
         self,
@@ -134,6 +146,24 @@ class RandomFeatures(Mechanism):
         mixed = feature_attention(maps, q, k, v, logs, causal=mask.causal, chunked=chunked)
         return mixed.to(dtype)
 
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
+        """The same sums in products over all heads and tokens."""
+        q, k, v = streams
+        logs = None
+        if self.gate:
+            logs = self._gate_logs(wide(k), hidden_logs(mask.keep, wide(k)))
+        if self.feature_map == "positive":
+            logs = hidden_logs(mask.keep, wide(k)) if logs is None else logs
+            exact = [self._unit(wide(x), slice(None)) for x in (q, k)]
+            logs = logs - exact[1].square().sum(-1) / 2
+            q, k = (torch.cat(in_parts(x, q.dtype, 2), -1) for x in exact)
+            rows = self.directions.rows.repeat(1, q.shape[-1] // self.heads.dim)
+            return positive_at_once(rows, q, k, v, logs, scale=1.0, causal=mask.causal)
+        queries, keys = (self._waves_at_once(x) for x in (q, k))
+        weights = Weights(logs, None if self.gate else mask.keep, self.floor * self.features)
+        mixed: Tensor = (mix_past if mask.causal else mix_all)(queries, keys, v, weights)
+        return mixed
+
     def cost(self, work: Workload) -> Cost:
         """Projections, sums and their reading, each a product of tokens, features and dim."""
         tokens = work.rows * (work.queries + work.keys)
@@ -174,6 +204,20 @@ class RandomFeatures(Mechanism):
 
     def _unit(self, x: Tensor, heads: slice) -> Tensor:
         return F.normalize(x, dim=-1) * (self.sigma[heads].to(x.dtype) / self.temperature)
+
+    def _waves_at_once(self, x: Tensor) -> Float[Tensor, "batch heads tokens {2*self.features}"]:
+        """sin and cos of n_r . y, for directions that include sigma."""
+        wide = wide_type(x.dtype)
+        sigma = self.sigma.to(wide) / (self.temperature * math.sqrt(self.heads.dim))
+        rows = (self.directions.rows.to(wide) * sigma).to(x.dtype)
+        x = F.rms_norm(x, (self.heads.dim,), eps=_LEAST_SQUARE)  # of the length sqrt(dim)
+        if recorded(x, rows):
+            phases = x @ rows.mT
+            return torch.cat([phases.sin(), phases.cos()], -1)
+        waves = x @ torch.cat([rows, rows], 1).mT
+        waves[..., : self.features].sin_()
+        waves[..., self.features :].cos_()
+        return waves
 
     def _gate_logs(self, k: Tensor, logs: Tensor) -> Tensor:
         """log((1 - g_j) / (g_1 ... g_j)): a_ij up to a factor that depends on i.

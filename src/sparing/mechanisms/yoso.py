@@ -20,6 +20,8 @@ from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._hashing import by_heads, coarse_normal
 from sparing.mechanisms._kernel import in_cache, rows_at_once
 from sparing.mechanisms.shared.arithmetic import wide
+from sparing.mechanisms.shared.memory import by_parts, parts_of
+from sparing.mechanisms.shared.products import HALVES, in_parts, recorded, wide_product
 
 _NEAREST = 1 - 1e-6
 """The largest cosine: at 1 the slope of the angle is infinite."""
@@ -51,7 +53,8 @@ class Yoso(Mechanism):
     quadratic time. Pads have no weight, and queries are hashed as queries: a known implementation
     ignores pads and confuses queries with keys. The convolution starts at zero, because it has no
     part in a pretrained model. Planes are rounded to eight bits of precision: a model cast to half
-    precision hashes as before.
+    precision hashes as before. Accelerators hold the square of the expectation in parts that fit
+    their memory, and a table of values for each hash.
     """
 
     planes: Tensor
@@ -62,6 +65,7 @@ class Yoso(Mechanism):
         cross=True,
         permutable=True,
     )
+    accelerated = ("accelerator",)
 
     def __init__(
         self,
@@ -112,10 +116,41 @@ class Yoso(Mechanism):
         else:
             mixed = by_heads(self._sampled, (q, k, v), mask.keep, self.planes)
         if self.conv_weight is not None:
-            weight = wide(self.conv_weight)[:, None, :, None].to(wide(v).dtype)
-            passed = F.conv2d(wide(v), weight, padding="same", groups=weight.shape[0])
-            mixed = (mixed + passed).to(q.dtype)
+            mixed = (mixed + self._convolved(wide(v))).to(q.dtype)
         return mixed
+
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
+        """The square in as few parts as memory takes, or tables for all hashes at once."""
+        q, k, v = streams
+        if self.expectation:
+            mixed = self._expected_at_once(q, k, v)
+        else:
+            planes = self.planes.to(q.dtype)
+            mixed = _Sampled.apply(  # type: ignore[no-untyped-call]
+                _unit(wide(q)), _unit(wide(k)), wide(v), planes.to(wide(q).dtype), True
+            )
+            mixed = _unit(mixed)
+        if self.conv_weight is not None:
+            mixed = mixed + self._convolved(v)
+        return mixed.to(q.dtype)
+
+    def _convolved(self, v: Tensor) -> Tensor:
+        assert self.conv_weight is not None
+        weight = self.conv_weight[:, None, :, None].to(v.dtype)
+        return F.conv2d(v, weight, padding="same", groups=weight.shape[0])
+
+    def _expected_at_once(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k = _unit(wide(q)), -_unit(wide(k))  # acos(-x) = pi - acos(x)
+        if v.dtype in HALVES:  # unit vectors in two parts of float16, which tensor cores multiply
+            (high, low), (other_high, other_low) = (in_parts(x, torch.float16, 2) for x in (q, k))
+            q = torch.cat([high, low, high], -1)
+            k = torch.cat([other_high, other_high, other_low], -1)
+        squares = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2]
+
+        def rows(part: slice) -> Tensor:
+            return wide_product(_powers(wide_product(q[:, :, part], k.mT), self.bits, v.dtype), v)
+
+        return _unit(by_parts(rows, q.shape[2], 3 * 4 * squares, q.device))
 
     def cost(self, work: Workload) -> Cost:
         """Two products of the square; or the hashes, a sum and a look-up for each."""
@@ -149,7 +184,7 @@ class Yoso(Mechanism):
     ) -> Tensor:
         del keep
         q, k, v = _unit(wide(q)), _unit(wide(k)), wide(v)
-        mixed: Tensor = _Sampled.apply(q, k, v, planes.to(q.dtype))  # type: ignore[no-untyped-call]
+        mixed: Tensor = _Sampled.apply(q, k, v, planes.to(q.dtype), False)  # type: ignore[no-untyped-call]
         return _unit(mixed)
 
 
@@ -170,14 +205,28 @@ def _chances(
     return (1 - cosines.acos() / math.pi) ** bits
 
 
+def _powers(
+    opposite: Float[Tensor, "*rows queries keys"], bits: int, dtype: torch.dtype
+) -> Float[Tensor, "*rows queries keys"]:
+    """``_chances`` of the cosines' negatives, without the factor 1 / pi^bits."""
+    if recorded(opposite):
+        angles = opposite.clamp(-_NEAREST, _NEAREST).acos()
+        return (angles**bits).to(dtype)
+    angles = opposite.clamp_(-_NEAREST, _NEAREST).acos_()
+    if dtype == angles.dtype:
+        return angles.pow_(bits)
+    return torch.pow(angles, bits, out=torch.empty_like(angles, dtype=dtype))
+
+
 class _Sampled(torch.autograd.Function):
     """sum_j e_ij v_j with sampled e_ij; its gradients are those of ``Yoso``'s docstring."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, planes: Tensor) -> Tensor:
-        """The mean over the hashes."""
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, planes: Tensor, at_once: bool) -> Tensor:
+        """The mean over the hashes, of all of them ``at_once`` or a few after the other."""
         ctx.save_for_backward(q, k, v, planes)
-        return _looked_up(q, k, v, planes)
+        ctx.at_once = at_once
+        return (_looked_up_at_once if at_once else _looked_up)(q, k, v, planes)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -186,14 +235,18 @@ class _Sampled(torch.autograd.Function):
         (gradient,) = gradients
         bits = planes.shape[-1]
         k_gradient = torch.zeros_like(k)
-        parts = []
-        for start in range(0, q.shape[2], _BLOCK):
-            block = q[:, :, start : start + _BLOCK]
-            weights = gradient[:, :, start : start + _BLOCK] @ v.mT
+        parts, step, look_up = [], _BLOCK, _looked_up
+        if ctx.at_once:
+            squares = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2]
+            step = -(-q.shape[2] // parts_of(5 * 4 * squares, q.device))
+            look_up = _looked_up_at_once
+        for start in range(0, q.shape[2], step):
+            block = q[:, :, start : start + step]
+            weights = gradient[:, :, start : start + step] @ v.mT
             weights = weights * _chances(block, k, bits) * (bits / 2)
             parts.append(weights @ k)
             k_gradient += weights.mT @ block
-        return torch.cat(parts, 2), k_gradient, _looked_up(k, q, gradient, planes), None
+        return torch.cat(parts, 2), k_gradient, look_up(k, q, gradient, planes), None, None
 
 
 def _looked_up(
@@ -216,6 +269,26 @@ def _looked_up(
             table = table.index_add(0, (rows + k_code).flatten(), flat)
             total = total + table.index_select(0, (rows + q_code).flatten())
     return total.view(q.shape) / hashes
+
+
+def _looked_up_at_once(
+    q: Float[Tensor, "batch heads queries dim"],
+    k: Float[Tensor, "batch heads keys dim"],
+    v: Float[Tensor, "batch heads keys dim"],
+    planes: Float[Tensor, "heads hashes dim bits"],
+) -> Float[Tensor, "batch heads queries dim"]:
+    """``_looked_up`` with tables for all hashes: each is a sum and a look-up of one operation."""
+    hashes, buckets = planes.shape[1], 2 ** planes.shape[3]
+    tables = v.new_zeros(*v.shape[:2], hashes * buckets, v.shape[3])
+    starts = torch.arange(hashes, device=v.device) * buckets
+    q_codes, k_codes = (_codes(stream, planes) + starts for stream in (q, k))
+    rows = k_codes.transpose(2, 3).flatten(2)[..., None].expand(-1, -1, -1, v.shape[3])
+    copies = v[:, :, None].expand(-1, -1, hashes, -1, -1).flatten(2, 3)
+    tables.scatter_add_(2, rows, copies)
+    heads = torch.arange(v.shape[0] * v.shape[1], device=v.device) * tables.shape[2]
+    bags = q_codes.flatten(0, 1) + heads[:, None, None]
+    mixed = F.embedding_bag(bags.flatten(0, 1), tables.flatten(0, 2), mode="mean")
+    return mixed.view(q.shape)
 
 
 def _codes(

@@ -29,3 +29,4 @@ def dense_ecoformer(made: Any, q: Tensor, v: Tensor, *, mask: Mask) -> Tensor:
 
 
 ENTRIES = (Entry(({}, {"bits": 5, "anchors": 7}), (Matches(dense_ecoformer),)),)
+REFERENCE = dense_ecoformer

@@ -37,3 +37,4 @@ ENTRIES = (
         row_sums=False,
     ),
 )
+REFERENCE = dense_lisa

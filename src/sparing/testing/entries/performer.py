@@ -38,3 +38,4 @@ ENTRIES = (
         (Matches(dense_performer),),
     ),
 )
+REFERENCE = dense_performer

@@ -85,3 +85,4 @@ ENTRIES = (
         (Matches(recurrent_features),),
     ),
 )
+REFERENCE = recurrent_features

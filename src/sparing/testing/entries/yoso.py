@@ -37,6 +37,8 @@ def _convolved(weight: Tensor, v: Tensor, mask: Mask) -> Tensor:
     """Each row cropped, each token as a sum over its neighbours."""
     out, reach = torch.zeros_like(v), weight.shape[1] // 2
     for sample in range(len(v)):
+        if mask.keep is not None and not mask.keep[sample].any():
+            continue
         first, last = real_span(mask, sample, v.shape[2])
         for i in range(first, last):
             for j in range(max(first, i - reach), min(last, i + reach + 1)):
@@ -56,3 +58,4 @@ ENTRIES = (
         row_sums=False,
     ),
 )
+REFERENCE = dense_yoso
