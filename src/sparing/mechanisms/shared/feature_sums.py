@@ -27,9 +27,9 @@ def widest(dtype: torch.dtype) -> torch.dtype:
 
 
 def weighed(
-    keys: Float[Tensor, "batch heads keys features"],
-    weights: Float[Tensor, "batch _ keys"] | None,
-) -> tuple[Float[Tensor, "batch heads keys features"], float]:
+    keys: Float[Tensor, "batch heads keys *_ features"],
+    weights: Float[Tensor, "samples _ keys *sets"] | None,
+) -> tuple[Float[Tensor, "batch heads keys *sets features"], float]:
     """Features of keys times their weights (1 unless given) and a factor, and the factor.
 
     In float16 it is 1 over the root of the tokens, so that sums stay in range; else it is 1.
@@ -134,26 +134,23 @@ def over_past(
     own, new, values = own.flatten(0, 1), new.flatten(0, 1), values.flatten(0, 1)
     # What the future would get may be infinite: it is selected away, not multiplied.
     weights = (own @ new.mT).tril_()
-    mixed = torch.bmm(own, sums.flatten(0, 1)).baddbmm_(weights, values)
+    # The earlier chunks come last: usually they are most of the sum, which is then rounded once.
+    mixed = torch.bmm(weights, values).baddbmm_(own, sums.flatten(0, 1))
     return _tokens(mixed, batch, heads, count)
 
 
 def past_keys(
     keys: Float[Tensor, "batch heads keys features"], count: int
 ) -> Float[Tensor, "batch heads queries features"]:
-    """The sum of the keys up to each of the last ``count`` tokens."""
+    """The sum of the keys up to each of the last ``count`` tokens, in the widest type."""
     batch, heads, tokens, features = keys.shape
-    early = tokens - count
-    size = _size(count, features)
-    new = _chunks(keys[:, :, early:], size)
-    rows, chunks = new.shape[:2]
-    ones = torch.ones(size, size, dtype=keys.dtype, device=keys.device).tril()
-    inside = torch.bmm(ones.expand(rows * chunks, -1, -1), new.flatten(0, 1))
-    inside = inside.view(rows, chunks, size, features)
-    before = sums_before(inside[:, :, -1:])
+    early, exact = tokens - count, widest(keys.dtype)
+    sums = _chunks(keys[:, :, early:], _size(count, features)).cumsum(2, dtype=exact)
+    before = sums_before(sums[:, :, -1:])
     if early:
-        before = before + all_keys(keys[:, :, :early]).flatten(0, 1)[:, None]
-    return _tokens((inside + before).flatten(0, 1), batch, heads, count)
+        old = keys[:, :, :early].sum(2, keepdim=True, dtype=exact)
+        before = before + old.flatten(0, 1)[:, None]
+    return _tokens(sums + before, batch, heads, count)
 
 
 def sums_before(parts: Float[Tensor, "rows chunks m n"]) -> Float[Tensor, "rows chunks m n"]:
@@ -189,7 +186,7 @@ def _chunks(tensor: Tensor, size: int) -> Float[Tensor, "rows chunks size featur
 
 def _tokens(chunks: Tensor, batch: int, heads: int, count: int) -> Tensor:
     """Undo ``_chunks``."""
-    return chunks.view(batch, heads, -1, chunks.shape[-1])[:, :, :count]
+    return chunks.reshape(batch, heads, -1, chunks.shape[-1])[:, :, :count]
 
 
 def scaled(x: Float[Tensor, "*rows"], by: Float[Tensor, "*_"]) -> Tensor:
@@ -198,10 +195,10 @@ def scaled(x: Float[Tensor, "*rows"], by: Float[Tensor, "*_"]) -> Tensor:
     return result
 
 
-def divided(x: Float[Tensor, "*rows features"], by: Float[Tensor, "*rows _"]) -> Tensor:
-    """x / by, rounded once to x's type; ``by`` may be of a wider type.
+def divided(x: Float[Tensor, "*rows features"], by: Float[Tensor, "*_"]) -> Tensor:
+    """x / by, rounded once to x's type; ``by`` may be of a wider type and is broadcast.
 
-    ``by`` has as many features as x, or one. The gradient has no square of it, which may be tiny.
+    The gradient holds no square of ``by``, which may be tiny.
     """
     result: Tensor = _Divided.apply(x, by)  # type: ignore[no-untyped-call]
     return result
@@ -254,6 +251,6 @@ class _Divided(torch.autograd.Function):
         if not ctx.needs_input_grad[1]:
             return of_x, None
         falls = quotient * slopes
-        if by.shape[-1] == 1:
+        if by.shape[-1] == 1 < falls.shape[-1]:
             falls = falls.sum(-1, keepdim=True, dtype=by.dtype)
-        return of_x, -(falls / by).to(by.dtype)
+        return of_x, -(falls.sum_to_size(by.shape) / by)
