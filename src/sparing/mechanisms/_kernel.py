@@ -24,8 +24,8 @@ _CACHED_ELEMENTS = 65536
 LEAST_EXPONENT = -40.0
 """Features are at least exp(-40) = 4e-18: products of two stay normal in float32."""
 
-_LEAST_HALF_EXPONENT = -16.0
-"""The same in float16, which has nothing below exp(-16.6)."""
+_LEAST_HALF_EXPONENT = -9.0
+"""The same in float16, which loses digits below exp(-9.7)."""
 
 Rows = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 

@@ -111,15 +111,9 @@ class Cosformer(Mechanism):
 
         return in_cache(mix_rows, q, k, v, mask.keep)
 
-    def mix_accelerator(
-        self,
-        q: Float[Tensor, "batch heads queries dim"],
-        k: Float[Tensor, "batch heads keys dim"],
-        v: Float[Tensor, "batch heads keys dim"],
-        *,
-        mask: Mask,
-    ) -> Float[Tensor, "batch heads queries dim"]:
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
         """Twice as many features, for cosines and sines, then a few products for all heads."""
+        q, k, v = streams
         length = self._common_length(k.shape[2], mask)
 
         def rows(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
@@ -128,15 +122,9 @@ class Cosformer(Mechanism):
 
         return fused(rows)(q, k, v, mask.keep)
 
-    def mix_fla(
-        self,
-        q: Float[Tensor, "batch heads queries dim"],
-        k: Float[Tensor, "batch heads keys dim"],
-        v: Float[Tensor, "batch heads keys dim"],
-        *,
-        mask: Mask,
-    ) -> Float[Tensor, "batch heads queries dim"]:
+    def mix_fla(self, *streams: Tensor, mask: Mask) -> Tensor:
         """Causal sums by flash-linear-attention."""
+        q, k, v = streams
         length = self._common_length(k.shape[2], mask)
 
         def rows(q: Tensor, k: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -160,7 +148,7 @@ class Cosformer(Mechanism):
         seen = turns if keep is None else turns * keep[:, None, :, None]
         keys = weighed(keys[..., None, :], seen)[0].flatten(-2)
         sums = past_keys(keys, q.shape[2]) if causal else all_keys(keys)
-        both = queries[..., None, :] * sums.unflatten(-1, (2, -1))
+        both = queries[..., None, :] * torch.unflatten(sums, -1, (2, -1))
         totals = (both.sum(-1, keepdim=True, dtype=own.dtype) * own).sum(-2, keepdim=True)
         return scaled(queries[..., None, :], own / nonzero(totals)).flatten(-2), keys
 

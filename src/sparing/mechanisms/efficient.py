@@ -118,15 +118,9 @@ class Efficient(Mechanism):
 
         return in_cache(mix_rows, q, k, v, mask.keep)
 
-    def mix_accelerator(
-        self,
-        q: Float[Tensor, "batch heads queries dim"],
-        k: Float[Tensor, "batch heads keys dim"],
-        v: Float[Tensor, "batch heads keys dim"],
-        *,
-        mask: Mask,
-    ) -> Float[Tensor, "batch heads queries dim"]:
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
         """Summaries by fused attention; causal, one reference for each feature of a head."""
+        q, k, v = streams
 
         def rows(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
             if self.normalisation == "scaling":
@@ -140,15 +134,9 @@ class Efficient(Mechanism):
 
         return fused(rows)(q, k, v, mask.keep).to(q.dtype)
 
-    def mix_fla(
-        self,
-        q: Float[Tensor, "batch heads queries dim"],
-        k: Float[Tensor, "batch heads keys dim"],
-        v: Float[Tensor, "batch heads keys dim"],
-        *,
-        mask: Mask,
-    ) -> Float[Tensor, "batch heads queries dim"]:
+    def mix_fla(self, *streams: Tensor, mask: Mask) -> Tensor:
         """Causal sums by flash-linear-attention."""
+        q, k, v = streams
         shares, keys = fused(_shares_and_keys)(q, k, mask.keep)
         return past_by_fla(shares, keys, v)
 
@@ -201,10 +189,9 @@ def _counts(
     """How many keys each query sees, at least 1."""
     if keep is None:
         keep = torch.ones_like(k[:1, 0, :, 0], dtype=torch.bool)
+    counts = keep.sum(1, keepdim=True)
     if causal:
         counts = keep.int().cumsum(1)[:, k.shape[2] - queries :]
-    else:
-        counts = keep.sum(1, keepdim=True)
     return counts.clamp(min=1)[:, None, :, None]
 
 

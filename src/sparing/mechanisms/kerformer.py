@@ -144,15 +144,9 @@ class Kerformer(Mechanism):
 
         return in_cache(mix_rows, q, k, v, mask.keep)
 
-    def mix_accelerator(
-        self,
-        q: Float[Tensor, "batch heads queries dim"],
-        k: Float[Tensor, "batch heads keys dim"],
-        v: Float[Tensor, "batch heads keys dim"],
-        *,
-        mask: Mask,
-    ) -> Float[Tensor, "batch heads queries dim"]:
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
         """The maps and weights, then a few products for all heads."""
+        q, k, v = streams
         self._check_length(k.shape[2])
 
         def rows(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
@@ -163,15 +157,9 @@ class Kerformer(Mechanism):
 
         return fused(rows)(q, k, v, mask.keep).to(q.dtype)
 
-    def mix_fla(
-        self,
-        q: Float[Tensor, "batch heads queries dim"],
-        k: Float[Tensor, "batch heads keys dim"],
-        v: Float[Tensor, "batch heads keys dim"],
-        *,
-        mask: Mask,
-    ) -> Float[Tensor, "batch heads queries dim"]:
+    def mix_fla(self, *streams: Tensor, mask: Mask) -> Tensor:
         """Causal sums by flash-linear-attention."""
+        q, k, v = streams
         self._check_length(k.shape[2])
 
         def rows(q: Tensor, k: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -296,9 +284,8 @@ class Kerformer(Mechanism):
             return q
         if self.query_map == "softmax":
             return (q - q.amax(-1, keepdim=True)).clamp(min=least_exponent(q.dtype)).softmax(-1)
-        return mapped(
-            lambda x: x.clamp(min=least_exponent(x.dtype)).sigmoid_(), lambda value: value * (1 - value), q
-        )
+        least = least_exponent(q.dtype)
+        return mapped(lambda x: x.clamp(min=least).sigmoid_(), lambda value: value * (1 - value), q)
 
     def _map_keys(self, k: Tensor, keep: Tensor | None) -> Tensor:
         k = k if self.temperature == 1 else k / self.temperature

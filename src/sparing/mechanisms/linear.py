@@ -72,15 +72,9 @@ class Linear(Mechanism):
 
         return in_cache(mix_rows, q, k, v, mask.keep)
 
-    def mix_accelerator(
-        self,
-        q: Float[Tensor, "batch heads queries dim"],
-        k: Float[Tensor, "batch heads keys dim"],
-        v: Float[Tensor, "batch heads keys dim"],
-        *,
-        mask: Mask,
-    ) -> Float[Tensor, "batch heads queries dim"]:
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
         """All heads in a few products, in the inputs' type."""
+        q, k, v = streams
 
         def rows(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
             shares, keys = _shares(q, k, keep, causal=mask.causal)
@@ -88,15 +82,9 @@ class Linear(Mechanism):
 
         return fused(rows)(q, k, v, mask.keep)
 
-    def mix_fla(
-        self,
-        q: Float[Tensor, "batch heads queries dim"],
-        k: Float[Tensor, "batch heads keys dim"],
-        v: Float[Tensor, "batch heads keys dim"],
-        *,
-        mask: Mask,
-    ) -> Float[Tensor, "batch heads queries dim"]:
+    def mix_fla(self, *streams: Tensor, mask: Mask) -> Tensor:
         """Causal sums by flash-linear-attention."""
+        q, k, v = streams
 
         def rows(q: Tensor, k: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
             return _shares(q, k, keep, causal=True)

@@ -84,7 +84,7 @@ def over_sums(
     if parts == 1:
         return shares @ sums
     # In parts, so that the gradient of the sums, itself a sum over all queries, is in parts too.
-    return (shares.unflatten(2, (parts, -1)) @ sums[:, :, None]).flatten(2, 3)
+    return (torch.unflatten(shares, 2, (parts, -1)) @ sums[:, :, None]).flatten(2, 3)
 
 
 def all_sums(
@@ -94,15 +94,16 @@ def all_sums(
     parts = _parts(keys.shape[2])
     if parts == 1:
         return keys.mT @ v
-    keys, v = keys.unflatten(2, (parts, -1)), v.unflatten(2, (parts, -1))
+    keys, v = (torch.unflatten(part, 2, (parts, -1)) for part in (keys, v))
     return (keys.mT @ v).sum(2, dtype=widest(keys.dtype)).to(keys.dtype)
 
 
 def all_keys(
     keys: Float[Tensor, "batch heads keys features"],
 ) -> Float[Tensor, "batch heads 1 features"]:
-    """The sum of all keys, rounded once."""
-    return keys.sum(-2, keepdim=True, dtype=widest(keys.dtype)).to(keys.dtype)
+    """The sum of all keys, rounded once; in float16, whose range products would leave, not at all."""
+    sums = keys.sum(-2, keepdim=True, dtype=widest(keys.dtype))
+    return sums if keys.dtype == torch.float16 else sums.to(keys.dtype)
 
 
 def _parts(tokens: int) -> int:
@@ -162,7 +163,7 @@ def sums_before(parts: Float[Tensor, "rows chunks m n"]) -> Float[Tensor, "rows 
     if chunks > MOST_CHUNKS:
         groups = -(-chunks // MOST_CHUNKS)
         padded = F.pad(parts, (0, 0, 0, 0, 0, groups * MOST_CHUNKS - chunks))
-        grouped = padded.unflatten(1, (groups, MOST_CHUNKS))
+        grouped = torch.unflatten(padded, 1, (groups, MOST_CHUNKS))
         totals = grouped.sum(2, dtype=widest(parts.dtype)).to(parts.dtype)
         inside = sums_before(grouped.flatten(0, 1)).view_as(grouped)
         return (inside + sums_before(totals)[:, :, None]).flatten(1, 2)[:, :chunks]
@@ -181,7 +182,7 @@ def _chunks(tensor: Tensor, size: int) -> Float[Tensor, "rows chunks size featur
     tokens = tensor.shape[2]
     if tokens % size:
         tensor = F.pad(tensor, (0, 0, 0, -tokens % size))
-    return tensor.flatten(0, 1).unflatten(1, (-1, size))
+    return torch.unflatten(tensor.flatten(0, 1), 1, (-1, size))
 
 
 def _tokens(chunks: Tensor, batch: int, heads: int, count: int) -> Tensor:
@@ -210,7 +211,7 @@ class _Scaled(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, by: Tensor) -> Tensor:
         """The product, in one pass: PyTorch alone would make it in the wider type."""
-        shape = torch.broadcast_shapes(x.shape, by.shape)
+        shape = torch.broadcast_shapes(x.shape, by.shape)  # type: ignore[no-untyped-call]
         return torch.mul(x, by, out=x.new_empty(shape))
 
     @staticmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import torch
@@ -24,7 +25,6 @@ def fla_limits(call: Call, features: int) -> str:
     return ""
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def past_by_fla(
     shares: Float[Tensor, "batch heads queries features"],
     keys: Float[Tensor, "batch heads keys features"],
@@ -34,6 +34,12 @@ def past_by_fla(
 
     Raises ``PathFailed`` if a kernel cannot be compiled or started.
     """
+    mixed: Tensor = _past(shares, keys, v)
+    return mixed
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _past(shares: Tensor, keys: Tensor, v: Tensor) -> Tensor:
     early = keys.shape[2] - shares.shape[2]
     state = None
     if early:
@@ -42,10 +48,11 @@ def past_by_fla(
     # The kernels want (batch, tokens, heads, features). Heads count as samples unless the tensors
     # are stored like that already: so nothing is copied.
     tokens_first = v.transpose(1, 2).is_contiguous()
-    given = [_laid_out(part, tokens_first) for part in _Once.apply(shares, keys, v)]  # type: ignore[no-untyped-call]
+    once: tuple[Tensor, Tensor, Tensor] = _Once.apply(shares, keys, v)  # type: ignore[no-untyped-call]
+    own, new, values = (_laid_out(part, tokens_first) for part in once)
     if state is not None and not tokens_first:
         state = state.flatten(0, 1)[:, None]
-    mixed = _chunked(*given, None if state is None else state.float())
+    mixed = _chunked(own, new, values, None if state is None else state.float())
     return mixed.transpose(1, 2) if tokens_first else mixed.view(*shares.shape[:3], -1)
 
 
@@ -55,9 +62,8 @@ def _laid_out(tensor: Tensor, tokens_first: bool) -> Tensor:
 
 def _chunked(q: Tensor, k: Tensor, v: Tensor, state: Tensor | None) -> Tensor:
     try:
-        from fla.ops.simple_gla import chunk_simple_gla  # noqa: PLC0415
-
-        mixed: Tensor = chunk_simple_gla(q, k, v, scale=1.0, initial_state=state)[0]
+        kernels = importlib.import_module("fla.ops.simple_gla")
+        mixed: Tensor = kernels.chunk_simple_gla(q, k, v, scale=1.0, initial_state=state)[0]
     except torch.OutOfMemoryError:
         raise
     except Exception as cause:
