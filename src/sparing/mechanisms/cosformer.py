@@ -62,7 +62,8 @@ class Cosformer(Mechanism):
     the batch for L, so a row's output changes with its neighbours; here L is the row's own. Causal,
     a row's own length would leak its future, and cached keys would change with every token. There L
     is fixed, and rows longer than L are refused, since their weights would be negative.
-    Denominators are not clamped at 1e-6, which would bend rows of small features.
+    Denominators are not clamped at 1e-6, which would bend rows of small features. On accelerators
+    cosine and sine double the features of queries and keys in every form.
     """
 
     traits = Traits(
@@ -144,13 +145,13 @@ class Cosformer(Mechanism):
         features = torch.relu if self.activation == "relu" else positive
         queries, keys = features(q), features(k)
         turns = torch.stack(_turns(keys, keep, length, widest(keys.dtype)), -1)[:, None]
-        own = turns[:, :, k.shape[2] - q.shape[2] :, :, None]
+        falloffs = turns[:, :, k.shape[2] - q.shape[2] :, :, None]
         seen = turns if keep is None else turns * keep[:, None, :, None]
         keys = weighed(keys[..., None, :], seen)[0].flatten(-2)
         sums = past_keys(keys, q.shape[2]) if causal else all_keys(keys)
         both = queries[..., None, :] * torch.unflatten(sums, -1, (2, -1))
-        totals = (both.sum(-1, keepdim=True, dtype=own.dtype) * own).sum(-2, keepdim=True)
-        return scaled(queries[..., None, :], own / nonzero(totals)).flatten(-2), keys
+        totals = (both.sum(-1, keepdim=True, dtype=turns.dtype) * falloffs).sum(-2, keepdim=True)
+        return scaled(queries[..., None, :], falloffs / nonzero(totals)).flatten(-2), keys
 
     def cost(self, work: Workload) -> Cost:
         """Two products with each of two dim x dim states; the features and their weights."""

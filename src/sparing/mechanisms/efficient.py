@@ -75,7 +75,8 @@ class Efficient(Mechanism):
     . sum_j exp(k_j), as packages do, is another mechanism.) It works in blocks of 64 tokens, keys
     relative to the largest so far in their feature. If a key is more than about 130 above the
     largest one before it, float32 cannot hold both. Sums then go token by token on CPU; in graphs
-    and on other devices the queries in between become NaN.
+    the queries in between become NaN. So they do on accelerators, where keys are relative to the
+    largest of the whole row, however far ahead.
     """
 
     traits = Traits(
@@ -214,7 +215,7 @@ def _shares_and_keys(
 ) -> tuple[Float[Tensor, "batch heads queries dim"], Float[Tensor, "batch heads keys dim"]]:
     """softmax(q_i)_c / z_ic, and e_jc = exp(k_jc - r_c) with r_c one reference for all tokens.
 
-    A query whose z_ic vanishes beside a later key becomes NaN. In float32 where k is float16.
+    Where a z_ic vanishes beside a later key, the query becomes NaN. float16 is widened to float32.
     """
     exact, count = widest(k.dtype), q.shape[2]
     dtype = exact if k.dtype == torch.float16 else k.dtype

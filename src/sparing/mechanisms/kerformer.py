@@ -75,7 +75,9 @@ class Kerformer(Mechanism):
     has no bias b and names no ``reduction``. Causal, z is the mean up to key j, and w_j uses that
     z: a z for each query would cost a square. Sigmoid features are in (0, 1) and key features sum
     to 1, so weights are close to uniform unless queries and keys are large. Queries are clamped at
-    -40 (for a softmax: below their largest feature), so no denominator underflows.
+    -40 (for a softmax: below their largest feature), so no denominator underflows. On accelerators
+    products stay in half precision and float16 clamps at -9; queries or keys as they are, of either
+    sign, are still summed in float32.
     """
 
     traits = Traits(

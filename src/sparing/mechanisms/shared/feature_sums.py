@@ -101,7 +101,7 @@ def all_sums(
 def all_keys(
     keys: Float[Tensor, "batch heads keys features"],
 ) -> Float[Tensor, "batch heads 1 features"]:
-    """The sum of all keys, rounded once; in float16, whose range products would leave, not at all."""
+    """The sum of all keys, rounded once; in float16 float32: its products would leave the range."""
     sums = keys.sum(-2, keepdim=True, dtype=widest(keys.dtype))
     return sums if keys.dtype == torch.float16 else sums.to(keys.dtype)
 
@@ -126,17 +126,17 @@ def over_past(
     batch, heads, count, features = shares.shape
     early = keys.shape[2] - count
     size = _size(count, features)
-    own = _chunks(shares, size)
+    rows = _chunks(shares, size)
     new, values = _chunks(keys[:, :, early:], size), _chunks(v[:, :, early:], size)
     sums = sums_before(new.mT @ values)
     if early:
         old = all_sums(keys[:, :, :early], v[:, :, :early])
         sums = sums + old.flatten(0, 1)[:, None]
-    own, new, values = own.flatten(0, 1), new.flatten(0, 1), values.flatten(0, 1)
+    rows, new, values = rows.flatten(0, 1), new.flatten(0, 1), values.flatten(0, 1)
     # What the future would get may be infinite: it is selected away, not multiplied.
-    weights = (own @ new.mT).tril_()
+    weights = (rows @ new.mT).tril_()
     # The earlier chunks come last: usually they are most of the sum, which is then rounded once.
-    mixed = torch.bmm(weights, values).baddbmm_(own, sums.flatten(0, 1))
+    mixed = torch.bmm(weights, values).baddbmm_(rows, sums.flatten(0, 1))
     return _tokens(mixed, batch, heads, count)
 
 

@@ -49,10 +49,10 @@ def _past(shares: Tensor, keys: Tensor, v: Tensor) -> Tensor:
     # are stored like that already: so nothing is copied.
     tokens_first = v.transpose(1, 2).is_contiguous()
     once: tuple[Tensor, Tensor, Tensor] = _Once.apply(shares, keys, v)  # type: ignore[no-untyped-call]
-    own, new, values = (_laid_out(part, tokens_first) for part in once)
+    rows, new, values = (_laid_out(part, tokens_first) for part in once)
     if state is not None and not tokens_first:
         state = state.flatten(0, 1)[:, None]
-    mixed = _chunked(own, new, values, None if state is None else state.float())
+    mixed = _chunked(rows, new, values, None if state is None else state.float())
     return mixed.transpose(1, 2) if tokens_first else mixed.view(*shares.shape[:3], -1)
 
 
