@@ -24,6 +24,9 @@ _CACHED_ELEMENTS = 65536
 LEAST_EXPONENT = -40.0
 """Features are at least exp(-40) = 4e-18: products of two stay normal in float32."""
 
+_LEAST_HALF_EXPONENT = -9.0
+"""The same in float16, which loses digits below exp(-9.7)."""
+
 Rows = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 
@@ -182,7 +185,12 @@ def positive(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 def _positive(x: Tensor) -> Tensor:
-    return x.clamp(LEAST_EXPONENT, 0.0).exp_() + x.relu()
+    return x.clamp(least_exponent(x.dtype), 0.0).exp_() + x.relu()
+
+
+def least_exponent(dtype: torch.dtype) -> float:
+    """Features of this type are at least its exponential."""
+    return _LEAST_HALF_EXPONENT if dtype == torch.float16 else LEAST_EXPONENT
 
 
 def _guarded(sums: Tensor) -> Tensor:

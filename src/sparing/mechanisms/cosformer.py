@@ -10,6 +10,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from sparing.core.errors import Unsupported, UsageError, require_choice
+from sparing.core.execution.fusing import fused
+from sparing.core.execution.path import Call, Path
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
@@ -25,6 +27,17 @@ from sparing.mechanisms._kernel import (
     state,
 )
 from sparing.mechanisms.shared.arithmetic import dots, wide
+from sparing.mechanisms.shared.feature_sums import (
+    all_keys,
+    nonzero,
+    over_all,
+    over_past,
+    past_keys,
+    scaled,
+    weighed,
+    widest,
+)
+from sparing.mechanisms.shared.fla_sums import fla_limits, past_by_fla
 
 _CHOICES = {"activation": ("relu", "elu"), "length": ("own", "fixed")}
 
@@ -49,7 +62,8 @@ class Cosformer(Mechanism):
     the batch for L, so a row's output changes with its neighbours; here L is the row's own. Causal,
     a row's own length would leak its future, and cached keys would change with every token. There L
     is fixed, and rows longer than L are refused, since their weights would be negative.
-    Denominators are not clamped at 1e-6, which would bend rows of small features.
+    Denominators are not clamped at 1e-6, which would bend rows of small features. On accelerators
+    cosine and sine double the features of queries and keys in every form.
     """
 
     traits = Traits(
@@ -60,6 +74,7 @@ class Cosformer(Mechanism):
         causal=True,
     )
     spreads_nan = True
+    accelerated = ("fla", "accelerator")
 
     def __init__(self, heads: Heads, *, activation: str = "relu", length: str = "own") -> None:
         super().__init__(heads)
@@ -82,11 +97,11 @@ class Cosformer(Mechanism):
         """Features of queries and keys, then two sums over the keys."""
         length = self._common_length(k.shape[2], mask)
         features = torch.relu if self.activation == "relu" else positive
-        turns = None if mask.keep is not None else _turns(wide(k), None, length)
+        turns = None if mask.keep is not None else _turns(k, None, length, wide(k).dtype)
 
         def mix_rows(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
             queries, keys, v = features(wide(q)), features(wide(k)), wide(v)
-            cos, sin = turns or _turns(keys, keep, length)
+            cos, sin = turns or _turns(keys, keep, length, keys.dtype)
             by_cos = _weighted(keys, cos, keep)
             by_sin = _weighted(keys, sin, keep)
             start = k.shape[2] - q.shape[2]
@@ -96,6 +111,47 @@ class Cosformer(Mechanism):
             return _whole(queries, by_cos, by_sin, v, cos, sin)
 
         return in_cache(mix_rows, q, k, v, mask.keep)
+
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
+        """Twice as many features, for cosines and sines, then a few products for all heads."""
+        q, k, v = streams
+        length = self._common_length(k.shape[2], mask)
+
+        def rows(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+            shares, keys = self._shares(q, k, keep, length, causal=mask.causal)
+            return (over_past if mask.causal else over_all)(shares, keys, v)
+
+        return fused(rows)(q, k, v, mask.keep)
+
+    def mix_fla(self, *streams: Tensor, mask: Mask) -> Tensor:
+        """Causal sums by flash-linear-attention."""
+        q, k, v = streams
+        length = self._common_length(k.shape[2], mask)
+
+        def rows(q: Tensor, k: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
+            return self._shares(q, k, keep, length, causal=True)
+
+        shares, keys = fused(rows)(q, k, mask.keep)
+        return past_by_fla(shares, keys, v)
+
+    def limits(self, path: Path, call: Call) -> str:
+        """What flash-linear-attention cannot do."""
+        return fla_limits(call, 2 * call.dim) if path == "fla" else ""
+
+    def _shares(
+        self, q: Tensor, k: Tensor, keep: Tensor | None, length: int | None, *, causal: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Features of queries over their denominators, and of keys: all times cosine and sine."""
+        features = torch.relu if self.activation == "relu" else positive
+        queries, keys = features(q), features(k)
+        turns = torch.stack(_turns(keys, keep, length, widest(keys.dtype)), -1)[:, None]
+        falloffs = turns[:, :, k.shape[2] - q.shape[2] :, :, None]
+        seen = turns if keep is None else turns * keep[:, None, :, None]
+        keys = weighed(keys[..., None, :], seen)[0].flatten(-2)
+        sums = past_keys(keys, q.shape[2]) if causal else all_keys(keys)
+        both = queries[..., None, :] * torch.unflatten(sums, -1, (2, -1))
+        totals = (both.sum(-1, keepdim=True, dtype=turns.dtype) * falloffs).sum(-2, keepdim=True)
+        return scaled(queries[..., None, :], falloffs / nonzero(totals)).flatten(-2), keys
 
     def cost(self, work: Workload) -> Cost:
         """Two products with each of two dim x dim states; the features and their weights."""
@@ -142,10 +198,11 @@ def _turns(
     keys: Float[Tensor, "batch heads keys dim"],
     keep: Bool[Tensor, "batch keys"] | None,
     length: int | None,
+    dtype: torch.dtype,
 ) -> tuple[Float[Tensor, "rows keys"], Float[Tensor, "rows keys"]]:
     """Cosine and sine of pi / 2 position / L for each key: neither is negative in a real token."""
     tokens = keys.shape[2]
-    shares = torch.arange(tokens, device=keys.device, dtype=keys.dtype)[None]
+    shares = torch.arange(tokens, device=keys.device, dtype=dtype)[None]
     if keep is None:
         shares = shares / (length or tokens)
     else:

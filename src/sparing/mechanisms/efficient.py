@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Bool, Float
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sparing.core.errors import require_choice
+from sparing.core.execution.fusing import fused
+from sparing.core.execution.path import Call, Path
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
@@ -25,7 +28,16 @@ from sparing.mechanisms._kernel import (
     state,
     sums_before,
 )
-from sparing.mechanisms.shared.arithmetic import dots, largest_until, wide
+from sparing.mechanisms.shared.arithmetic import dots, fused_softmax, largest_until, wide
+from sparing.mechanisms.shared.feature_sums import (
+    divided,
+    over_all,
+    over_past,
+    over_sums,
+    past_keys,
+    widest,
+)
+from sparing.mechanisms.shared.fla_sums import fla_limits, past_by_fla
 
 NORMALISATIONS = ("softmax", "scaling")
 
@@ -63,7 +75,8 @@ class Efficient(Mechanism):
     . sum_j exp(k_j), as packages do, is another mechanism.) It works in blocks of 64 tokens, keys
     relative to the largest so far in their feature. If a key is more than about 130 above the
     largest one before it, float32 cannot hold both. Sums then go token by token on CPU; in graphs
-    and on other devices the queries in between become NaN.
+    the queries in between become NaN. So they do on accelerators, where keys are relative to the
+    largest of the whole row, however far ahead.
     """
 
     traits = Traits(
@@ -77,6 +90,7 @@ class Efficient(Mechanism):
     )
     spreads_nan = True
     gains_by_compiling = "training"
+    accelerated = ("fla", "accelerator")
 
     def __init__(self, heads: Heads, *, normalisation: str = "softmax") -> None:
         super().__init__(heads)
@@ -104,6 +118,38 @@ class Efficient(Mechanism):
             return q.softmax(-1) @ state(k.softmax(-2), v)
 
         return in_cache(mix_rows, q, k, v, mask.keep)
+
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
+        """Summaries by fused attention; causal, one reference for each feature of a head."""
+        q, k, v = streams
+
+        def rows(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+            if self.normalisation == "scaling":
+                q, k, v = wide(q), wide(k), wide(v)  # sums of both signs cancel
+                shares = q / _counts(k, keep, q.shape[2], causal=mask.causal)
+                return (over_past if mask.causal else over_all)(shares, k, v)
+            if mask.causal:
+                shares, keys = _shares_and_keys(q, k, keep)
+                return over_past(shares, keys, v.to(keys.dtype))
+            return over_sums(q.softmax(-1), _summaries(k, v, keep))
+
+        return fused(rows)(q, k, v, mask.keep).to(q.dtype)
+
+    def mix_fla(self, *streams: Tensor, mask: Mask) -> Tensor:
+        """Causal sums by flash-linear-attention."""
+        q, k, v = streams
+        shares, keys = fused(_shares_and_keys)(q, k, mask.keep)
+        return past_by_fla(shares, keys, v)
+
+    def limits(self, path: Path, call: Call) -> str:
+        """What flash-linear-attention cannot do."""
+        if path != "fla":
+            return ""
+        if self.normalisation == "scaling":
+            return "features of both signs are summed in float32"
+        if call.dtype == torch.float16:
+            return "float16 cannot hold the causal exponentials"
+        return fla_limits(call, call.dim)
 
     def cost(self, work: Workload) -> Cost:
         """Two products with a dim x dim state, and an exponential for each number in q and k."""
@@ -135,12 +181,56 @@ def _scaled(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, causal: bool) 
         mixed, _ = feature_sums(q, k, v, causal=True)
     else:
         mixed = q @ state(k, v)
+    return mixed / _counts(k, keep, q.shape[2], causal=causal)
+
+
+def _counts(
+    k: Tensor, keep: Tensor | None, queries: int, *, causal: bool
+) -> Int[Tensor, "rows 1 queries_or_1 1"]:
+    """How many keys each query sees, at least 1."""
     if keep is None:
         keep = torch.ones_like(k[:1, 0, :, 0], dtype=torch.bool)
     counts = keep.sum(1, keepdim=True)
     if causal:
-        counts = keep.int().cumsum(1)[:, k.shape[2] - q.shape[2] :]
-    return mixed / counts.clamp(min=1)[:, None, :, None]
+        counts = keep.int().cumsum(1)[:, k.shape[2] - queries :]
+    return counts.clamp(min=1)[:, None, :, None]
+
+
+def _summaries(
+    k: Float[Tensor, "batch heads keys dim"],
+    v: Float[Tensor, "batch heads keys dim"],
+    keep: Bool[Tensor, "batch keys"] | None,
+) -> Float[Tensor, "batch heads dim dim"]:
+    """g_c for each feature: attention of one query, a unit vector, to the keys as they are."""
+    dim = k.shape[3]
+    units = torch.eye(dim, dtype=k.dtype, device=k.device) * math.sqrt(dim)
+    allowed = None if keep is None else keep[:, None, None]
+    return fused_softmax(units.expand(*k.shape[:2], -1, -1), k, v, allowed)
+
+
+def _shares_and_keys(
+    q: Float[Tensor, "batch heads queries dim"],
+    k: Float[Tensor, "batch heads keys dim"],
+    keep: Bool[Tensor, "batch keys"] | None,
+) -> tuple[Float[Tensor, "batch heads queries dim"], Float[Tensor, "batch heads keys dim"]]:
+    """softmax(q_i)_c / z_ic, and e_jc = exp(k_jc - r_c) with r_c one reference for all tokens.
+
+    Where a z_ic vanishes beside a later key, the query becomes NaN. float16 is widened to float32.
+    """
+    exact, count = widest(k.dtype), q.shape[2]
+    dtype = exact if k.dtype == torch.float16 else k.dtype
+    if keep is not None:
+        k = k.masked_fill(~keep[:, None, :, None], torch.finfo(k.dtype).min)
+    lowest = torch.finfo(k.dtype).min / 2
+    reference = k.detach().amax(2, keepdim=True).to(exact).clamp_min(lowest) - _HEADROOM
+    keys = (k - reference).exp_().to(dtype)
+    totals = past_keys(keys, count)
+    totals = F.threshold(totals, math.exp(_LEAST_TOTAL[exact]), math.nan)
+    if keep is not None:  # before the first real key there is nothing to lose
+        started = Mask(keep, causal=True).sees_any(count)
+        assert started is not None
+        totals = totals.where(started[:, None, :, None], 1)
+    return divided(q.to(dtype).softmax(-1), totals), keys
 
 
 def _past(

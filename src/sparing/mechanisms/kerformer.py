@@ -7,10 +7,12 @@ import math
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from sparing.core.errors import Unsupported, UsageError, require_choice
+from sparing.core.execution.fusing import fused
+from sparing.core.execution.path import Call, Path
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
@@ -18,14 +20,23 @@ from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._kernel import (
-    LEAST_EXPONENT,
     attend,
     feature_cost,
     feature_sums,
     in_cache,
+    least_exponent,
 )
 from sparing.mechanisms._recorded import mapped
 from sparing.mechanisms.shared.arithmetic import dots, wide
+from sparing.mechanisms.shared.feature_sums import (
+    over_all,
+    over_past,
+    shares_of_all,
+    shares_of_past,
+    weighed,
+    widest,
+)
+from sparing.mechanisms.shared.fla_sums import fla_limits, past_by_fla
 
 _LEAST_HIDDEN = 4
 _CHOICES = {
@@ -64,7 +75,9 @@ class Kerformer(Mechanism):
     has no bias b and names no ``reduction``. Causal, z is the mean up to key j, and w_j uses that
     z: a z for each query would cost a square. Sigmoid features are in (0, 1) and key features sum
     to 1, so weights are close to uniform unless queries and keys are large. Queries are clamped at
-    -40 (for a softmax: below their largest feature), so no denominator underflows.
+    -40 (for a softmax: below their largest feature), so no denominator underflows. On accelerators
+    products stay in half precision and float16 clamps at -9; queries or keys as they are, of either
+    sign, are still summed in float32.
     """
 
     traits = Traits(
@@ -79,6 +92,7 @@ class Kerformer(Mechanism):
         random=True,
     )
     spreads_nan = True
+    accelerated = ("fla", "accelerator")
 
     def __init__(
         self,
@@ -126,11 +140,85 @@ class Kerformer(Mechanism):
             features = self._map_keys(wide(k), keep)
             weights = self._weights(features, keep, mask.causal)
             queries = self._map_queries(wide(q))
-            if "none" in (self.query_map, self.key_map):
+            if self._signed():
                 return _signed(queries, features, wide(v), weights, causal=mask.causal)
             return attend(queries, features, wide(v), weights, causal=mask.causal)
 
         return in_cache(mix_rows, q, k, v, mask.keep)
+
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
+        """The maps and weights, then a few products for all heads."""
+        q, k, v = streams
+        self._check_length(k.shape[2])
+
+        def rows(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+            if self._signed():  # sums of both signs cancel: they are taken in float32
+                q, k, v = wide(q), wide(k), wide(v)
+            shares, keys = self._shares(q, k, keep, causal=mask.causal)
+            return (over_past if mask.causal else over_all)(shares, keys, v)
+
+        return fused(rows)(q, k, v, mask.keep).to(q.dtype)
+
+    def mix_fla(self, *streams: Tensor, mask: Mask) -> Tensor:
+        """Causal sums by flash-linear-attention."""
+        q, k, v = streams
+        self._check_length(k.shape[2])
+
+        def rows(q: Tensor, k: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
+            return self._shares(q, k, keep, causal=True)
+
+        shares, keys = fused(rows)(q, k, mask.keep)
+        return past_by_fla(shares, keys, v)
+
+    def limits(self, path: Path, call: Call) -> str:
+        """What flash-linear-attention cannot do."""
+        if path == "fla" and self._signed():
+            return "features of both signs are summed in float32"
+        return fla_limits(call, call.dim) if path == "fla" else ""
+
+    def _signed(self) -> bool:
+        return "none" in (self.query_map, self.key_map)
+
+    def _shares(
+        self, q: Tensor, k: Tensor, keep: Tensor | None, *, causal: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Mapped queries over their denominators, and mapped keys times their weights."""
+        dtype, exact = k.dtype, widest(k.dtype)
+        real = None if keep is None else keep[:, None].to(exact)
+        features = self._map_keys(k.to(exact) if self.axis == "token" else k, keep)
+        queries = self._map_queries(q)
+        if self.se == "none":
+            weights = real
+        elif self.axis == "token":
+            weights = self._fixed_weights(features, real, keep, causal)
+        else:
+            weights = self._quick_weights(features, real, keep, causal)
+        if weights is not None and real is not None:
+            weights = weights * real
+        if self._signed():
+            totals = _weight_totals(features, weights, q.shape[2], causal=causal)
+            keys = features if weights is None else features * weights[..., None]
+            return queries / totals[..., None], keys
+        keys, _ = weighed(features.to(dtype), weights)
+        return (shares_of_past if causal else shares_of_all)(queries, keys), keys
+
+    def _quick_weights(
+        self, features: Tensor, real: Tensor | None, keep: Tensor | None, causal: bool
+    ) -> Tensor:
+        """``_weights`` for axis="feature", in the widest type: means are taken of few numbers.
+
+        The squeeze is linear, so it comes before the mean, and before the running one if causal.
+        """
+        exact = widest(features.dtype)
+        squeezed = F.linear(features, self.squeeze.to(features.dtype))
+        hidden = _quick_mean(squeezed, real, causal)
+        if self.se == "fixed":
+            positions = _positions(features, keep)
+            excited = (hidden * self.excite.to(exact)[positions][:, None]).sum(-1)
+            return (excited + self.bias.to(exact)[positions][:, None]).sigmoid()
+        outputs = features @ self.excite.to(features.dtype)
+        logits = (hidden * outputs).sum(-1) * math.sqrt(self.heads.dim)
+        return (logits + self.bias.to(exact)).sigmoid()
 
     def cost(self, work: Workload) -> Cost:
         """The sums over the keys, the two small layers of the excitation, and the maps."""
@@ -197,10 +285,9 @@ class Kerformer(Mechanism):
         if self.query_map == "none":
             return q
         if self.query_map == "softmax":
-            return (q - q.amax(-1, keepdim=True)).clamp(min=LEAST_EXPONENT).softmax(-1)
-        return mapped(
-            lambda x: x.clamp(min=LEAST_EXPONENT).sigmoid_(), lambda value: value * (1 - value), q
-        )
+            return (q - q.amax(-1, keepdim=True)).clamp(min=least_exponent(q.dtype)).softmax(-1)
+        least = least_exponent(q.dtype)
+        return mapped(lambda x: x.clamp(min=least).sigmoid_(), lambda value: value * (1 - value), q)
 
     def _map_keys(self, k: Tensor, keep: Tensor | None) -> Tensor:
         k = k if self.temperature == 1 else k / self.temperature
@@ -233,9 +320,7 @@ class Kerformer(Mechanism):
         self, features: Tensor, real: Tensor | None, keep: Tensor | None, causal: bool
     ) -> Tensor:
         """The position of a key is counted from its sample's first real token."""
-        positions = torch.arange(features.shape[2], device=features.device)[None]
-        if keep is not None:
-            positions = (positions - Mask(keep).first()[:, None]).clamp(min=0)
+        positions = _positions(features, keep)
         squeeze = self.squeeze.to(features.dtype)
         if self.axis == "token":
             pooled = features.mean(-1) if real is None else features.mean(-1) * real
@@ -252,13 +337,40 @@ def _signed(
 ) -> Tensor:
     """``attend`` for features of any sign: divided by the weights' sum over the keys seen."""
     mixed, _ = feature_sums(queries, keys, v, weights, causal=causal)
+    return mixed / _weight_totals(keys, weights, queries.shape[2], causal=causal)[..., None]
+
+
+def _weight_totals(keys: Tensor, weights: Tensor | None, count: int, *, causal: bool) -> Tensor:
+    """The sum of the weights of the keys that each query sees, never zero."""
     if weights is None:
-        weights = torch.ones_like(keys[:1, :1, :, 0])
+        weights = torch.ones_like(keys[:1, :1, :, 0], dtype=widest(keys.dtype))
     if causal:
-        totals = weights.cumsum(-1)[..., weights.shape[-1] - queries.shape[2] :]
+        totals = weights.cumsum(-1)[..., weights.shape[-1] - count :]
     else:
         totals = weights.sum(-1, keepdim=True)
-    return mixed / totals.clamp_min(torch.finfo(totals.dtype).tiny)[..., None]
+    return totals.clamp_min(torch.finfo(totals.dtype).tiny)
+
+
+def _positions(features: Tensor, keep: Tensor | None) -> Int[Tensor, "rows keys"]:
+    """Of each key, counted from its sample's first real token."""
+    positions = torch.arange(features.shape[2], device=features.device)[None]
+    if keep is None:
+        return positions
+    return (positions - Mask(keep).first()[:, None]).clamp(min=0)
+
+
+def _quick_mean(values: Tensor, real: Tensor | None, causal: bool) -> Tensor:
+    """``_mean`` in the widest type, (batch, heads, keys or 1, values), for few values.
+
+    The running sums go along memory: the other way they would go through the tokens one by one.
+    """
+    across = values.mT.to(widest(values.dtype), memory_format=torch.contiguous_format)
+    if real is not None:
+        across = across * real[:, :, None]
+    sums = across.cumsum(-1) if causal else across.sum(-1, keepdim=True)
+    counts = torch.ones_like(across[:1, 0, 0]) if real is None else real[:, 0]
+    counts = counts.cumsum(-1) if causal else counts.sum(-1, keepdim=True)
+    return (sums / counts.clamp_min(1)[:, None, None]).mT
 
 
 def _uniform(shape: tuple[int, int], generator: torch.Generator) -> nn.Parameter:

@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,7 +15,8 @@ from torch import Tensor
 from sparing.core.tracing import is_traced
 
 _open: ContextVar[bool] = ContextVar("compiled_rows", default=False)
-_compiled: dict[types.CodeType, Callable[..., Tensor]] = {}
+_compiled: dict[types.CodeType, Callable[..., Any]] = {}
+Result = TypeVar("Result", Tensor, tuple[Tensor, Tensor])
 
 
 @contextmanager
@@ -28,7 +29,7 @@ def compiled_rows() -> Iterator[None]:
         _open.reset(token)
 
 
-def fused(rows: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def fused(rows: Callable[..., Result]) -> Callable[..., Result]:
     """``rows`` itself, or its compiled form while ``compiled_rows`` is open.
 
     One compiled function serves all functions with the same code (a closure is new at each call):
@@ -47,5 +48,5 @@ def fused(rows: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return lambda *tensors: shared(rows, *tensors)
 
 
-def _apply(rows: Callable[..., Tensor], *tensors: Tensor | None) -> Tensor:
+def _apply(rows: Callable[..., Result], *tensors: Tensor | None) -> Result:
     return rows(*tensors)

@@ -19,6 +19,8 @@ def dense_cosformer(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -
     out = torch.zeros_like(q)
     early = k.shape[2] - q.shape[2]
     for sample in range(len(q)):
+        if mask.keep is not None and not mask.keep[sample].any():
+            continue
         length = made.heads.tokens
         if made.length == "own" and not mask.causal:
             first, stop = real_span(mask, sample, k.shape[2])
@@ -45,3 +47,4 @@ ENTRIES = (
     # With features that may all be zero, a row may have no weights at all.
     Entry(({}, {"length": "fixed"}), (Matches(dense_cosformer),), row_sums=False),
 )
+REFERENCE = dense_cosformer

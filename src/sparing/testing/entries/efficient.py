@@ -38,3 +38,4 @@ ENTRIES = (
     Entry(({},), (Matches(dense_efficient),)),
     Entry(({"normalisation": "scaling"},), (Matches(dense_efficient),), row_sums=False),
 )
+REFERENCE = dense_efficient

@@ -89,3 +89,4 @@ ENTRIES = (
         row_sums=False,
     ),
 )
+REFERENCE = dense_kerformer
