@@ -98,9 +98,15 @@ class Nystrom(Mechanism):
         The exact inverse would enlarge what that rounds, so all is wider there.
         """
         q, k, v = streams if self.pinv == "iterative" else map(wide, streams)
-        q_means = means_of_segments(q, self.landmarks, mask.keep_queries(q.shape[2]))
-        k_means = means_of_segments(k, self.landmarks, mask.keep)
-        return self._completed((q, k, v), q_means, k_means, mask).to(streams[0].dtype)
+        if mask.is_cross(q.shape[2], k.shape[2]):
+            (of_q,), q_filled = means_of_segments([q], self.landmarks, None)
+            (of_k,), k_filled = means_of_segments([k], self.landmarks, mask.keep)
+        else:
+            (of_q, of_k), k_filled = means_of_segments([q, k], self.landmarks, mask.keep)
+            q_filled = k_filled
+        return self._completed((q, k, v), (of_q, q_filled), (of_k, k_filled), mask).to(
+            streams[0].dtype
+        )
 
     def cost(self, work: Workload) -> Cost:
         """Tokens with landmarks twice, landmarks with landmarks, the steps of the inverse."""

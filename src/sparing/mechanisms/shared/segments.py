@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -10,27 +12,29 @@ from sparing.mechanisms.shared.precise import precise_product
 
 
 def means_of_segments(
-    stream: Float[Tensor, "batch heads tokens dim"],
+    streams: Sequence[Float[Tensor, "batch heads tokens dim"]],
     segments: int,
     keep: Bool[Tensor, "batch tokens"] | None,
-) -> tuple[Float[Tensor, "batch heads means dim"], Bool[Tensor, "batch 1 1 means"] | None]:
+) -> tuple[list[Float[Tensor, "batch heads means dim"]], Bool[Tensor, "batch 1 1 means"] | None]:
     """The mean of each segment, at least in float32; and which segments hold a token (None: all).
 
     A row's own length, inner pads included, is cut into ``segments`` parts. Their sizes differ by
-    one at most, the larger first. A shorter row has as many parts as tokens. ``stream`` is read
-    once, and not copied to float32.
+    one at most, the larger first. A shorter row has as many parts as tokens. The streams are one
+    sequence; they are not copied to float32.
     """
-    segments = min(segments, stream.shape[2])
+    segments = min(segments, streams[0].shape[2])
     if keep is None:
-        return _of_whole_rows(stream, segments), None
-    batch, heads, tokens, dim = stream.shape
+        return [_of_whole_rows(stream, segments) for stream in streams], None
     inside = _inside(segments, keep)
     counts = inside.sum(2, keepdim=True)
-    sums = precise_product(
-        inside.to(stream.dtype), stream.transpose(1, 2).reshape(batch, tokens, -1)
-    )
-    means = (sums / counts.clamp(min=1)).view(batch, segments, heads, dim).transpose(1, 2)
-    return means, (counts > 0).view(batch, 1, 1, segments)
+    member, divisor = inside.to(streams[0].dtype), counts.clamp(min=1)
+    means = []
+    for stream in streams:
+        batch, heads, tokens, dim = stream.shape
+        rows = stream.transpose(1, 2).reshape(batch, tokens, heads * dim)
+        mean = precise_product(member, rows) / divisor
+        means.append(mean.view(batch, segments, heads, dim).transpose(1, 2))
+    return means, (counts > 0).view(keep.shape[0], 1, 1, segments)
 
 
 def _of_whole_rows(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sparing.core.mask import Mask
 from sparing.testing.claims import Equals, Matches
-from sparing.testing.references import real_span
+from sparing.testing.references import real_span, real_tokens
 from sparing.testing.subjects import Entry
 
 
@@ -20,6 +20,8 @@ def dense_nystrom(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -> 
     out = torch.zeros_like(q)
     scale = 1 / math.sqrt(q.shape[-1])
     for sample in range(len(q)):
+        if not real_tokens(mask, sample, k.shape[2]).any():
+            continue
         first, last = real_span(mask, sample, k.shape[2])
         own_q, own_k, own_v = (t[sample, :, first:last] for t in (q, k, v))
         parts = min(made.landmarks, last - first)
