@@ -29,9 +29,8 @@ def in_parts(values: Tensor, dtype: torch.dtype, count: int = 3) -> list[Tensor]
     """Numbers of a type that sum to ``values``, largest first: one where the type is wide."""
     if dtype not in HALVES:
         return [values]
-    parts: list[Tensor] = []
-    rest = values
-    for _ in range(count):
-        parts.append(rest.to(dtype))
-        rest = rest - parts[-1]
+    parts = [values.to(dtype)]
+    for _ in range(count - 1):
+        values = values - parts[-1]
+        parts.append(values.to(dtype))
     return parts

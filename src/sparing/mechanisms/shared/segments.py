@@ -45,7 +45,11 @@ def _of_whole_rows(
     border = larger * (size + 1)
     parts = (stream[:, :, :border], larger), (stream[:, :, border:], segments - larger)
     dtype = torch.promote_types(stream.dtype, torch.float32)
-    means = [part.unflatten(2, (count, -1)).mean(3, dtype=dtype) for part, count in parts if count]
+    means = [
+        part.view(*part.shape[:2], count, -1, part.shape[3]).mean(3, dtype=dtype)
+        for part, count in parts
+        if count
+    ]
     return torch.cat(means, 2) if len(means) > 1 else means[0]
 
 
