@@ -52,4 +52,5 @@ def _squared_norms(
 ) -> Float[Tensor, "batch heads rows 1"]:
     """|row|^2, at least in float32."""
     dtype = torch.promote_types(rows.dtype, torch.float32)
-    return torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=dtype).square()
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=dtype)
+    return norms.square()
