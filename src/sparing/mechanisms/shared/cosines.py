@@ -11,10 +11,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sparing.core.tracing import is_traced
-from sparing.mechanisms.shared.precise import HALVES, in_parts, precise_product
-
-_PARALLEL = 8
-"""Products at a time that fill an accelerator; fewer are cut along the tokens."""
+from sparing.mechanisms.shared.along_tokens import along_tokens, are_together
+from sparing.mechanisms.shared.precise import HALVES, in_parts
 
 
 @dataclass(frozen=True)
@@ -33,27 +31,17 @@ class Cosines:
         self, stream: Float[Tensor, "batch heads tokens dim"]
     ) -> Float[Tensor, "batch heads frequencies dim"]:
         """C times a stream, at least in float32."""
-        batch, heads, _, dim = stream.shape
-        together = self._together(stream)
-        rows = stream.transpose(1, 2).flatten(2) if together else stream.flatten(0, 1)
-        count, tokens, width = rows.shape
-        folds = _folds(count, tokens) if together else 1
-        half = stream.dtype in HALVES
-        table = self.table[:, : (1 + half) * self.frequencies]
-        table = table.view(*table.shape[:2], folds, -1).transpose(1, 2)
-        table = table.expand(count, -1, -1, -1).flatten(0, 1)
-        products = precise_product(table, rows.view(count * folds, -1, width))
-        slots = products.view(count, folds * (1 + half), self.frequencies, width).sum(1)
-        if together:
-            return slots.view(batch, self.frequencies, heads, dim).transpose(1, 2)
-        return slots.view(batch, heads, self.frequencies, dim)
+        slots = along_tokens(
+            self.table[:, : (1 + (stream.dtype in HALVES)) * self.frequencies], stream
+        )
+        return slots.view(*slots.shape[:2], -1, self.frequencies, slots.shape[3]).sum(2)
 
     def back(
         self, slots: Float[Tensor, "batch heads frequencies dim"], like: Tensor
     ) -> Float[Tensor, "batch heads tokens dim"]:
         """C transposed times slots, in the type and the memory layout of a stream."""
         batch, heads, tokens, dim = like.shape
-        together = self._together(like)
+        together = self.filled is not None or are_together(like)
         rows = slots.transpose(1, 2).flatten(2) if together else slots.flatten(0, 1)
         if like.dtype in HALVES:
             first, second = in_parts(rows, like.dtype, 2)
@@ -62,19 +50,6 @@ class Cosines:
         if together:
             return mixed.view(batch, tokens, heads, dim).transpose(1, 2)
         return mixed.view(batch, heads, tokens, dim)
-
-    def _together(self, stream: Tensor) -> bool:
-        """Whether one product serves all heads of a row: then they should be adjacent."""
-        return self.filled is not None or (
-            stream.stride(1) < stream.stride(2) and stream.stride(2) == stream[0, :, 0].numel()
-        )
-
-
-def _folds(count: int, tokens: int) -> int:
-    """Into how many equal parts few long rows are cut."""
-    if count >= _PARALLEL or is_traced():
-        return 1
-    return max(parts for parts in (1, 2, 4, 8, 16) if tokens % parts == 0)
 
 
 def cosines(stream: Float[Tensor, "batch heads tokens dim"], frequencies: int) -> Cosines:

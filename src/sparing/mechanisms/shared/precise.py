@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from sparing.mechanisms.shared.arithmetic import wide
+from sparing.core.execution.path import LARGEST_HEAD
+from sparing.mechanisms.shared.arithmetic import fused_softmax, wide
 
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -34,3 +37,23 @@ def in_parts(values: Tensor, dtype: torch.dtype, count: int = 3) -> list[Tensor]
         values = values - parts[-1]
         parts.append(values.to(dtype))
     return parts
+
+
+def attention_to_precise(
+    q: Float[Tensor, "batch heads queries dim"],
+    k: Float[Tensor, "batch heads keys dim"],
+    v: Float[Tensor, "batch heads keys dim"],
+    allowed: Bool[Tensor, "batch 1 1 keys"] | None,
+) -> Float[Tensor, "batch heads queries dim"]:
+    """Softmax attention in the type of the queries to keys and values in float32.
+
+    Half queries meet keys and values as sums of two halves, as twice the features. Heads for which
+    kernels allow no more are widened.
+    """
+    dim = q.shape[3]
+    if q.dtype not in HALVES or 2 * dim > LARGEST_HEAD:
+        return fused_softmax(wide(q), k, v, allowed).to(q.dtype)
+    keys = torch.cat(in_parts(k * math.sqrt(2), q.dtype, 2), 3)  # for twice the features
+    values = torch.cat(in_parts(v, q.dtype, 2), 3)
+    mixed = fused_softmax(torch.cat([q, q], 3), keys, values, allowed)
+    return mixed[..., :dim] + mixed[..., dim:]
