@@ -151,7 +151,8 @@ class Linformer(Mechanism):
             allowed = None if keep is None else filled
         else:
             k, v, keep = self._within_limit(k, v, keep)
-            assert key is not None and value is not None
+            assert key is not None
+            assert value is not None
             k, v = self._all_at_once(k, key), self._all_at_once(v, value)
             allowed = None
             if keep is not None:

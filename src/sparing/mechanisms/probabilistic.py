@@ -65,6 +65,7 @@ class Probabilistic(Mechanism):
         exact=True,
         permutable=True,
     )
+    accelerated = ("accelerator",)
 
     def __init__(
         self,

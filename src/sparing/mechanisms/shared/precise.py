@@ -15,17 +15,23 @@ HALVES = (torch.float16, torch.bfloat16)
 
 
 def precise_product(
-    a: Float[Tensor, "batch rows inner"], b: Float[Tensor, "batch inner columns"]
+    a: Float[Tensor, "batch rows inner"],
+    b: Float[Tensor, "batch inner columns"],
+    scale: Float[Tensor, "batch #rows columns"] | None = None,
 ) -> Float[Tensor, "batch rows columns"]:
-    """a b, in float32 for half inputs: its rounded form, and then what that lost.
+    """a b, times ``scale``, in float32 for half inputs: its rounded form, and what that lost.
 
     Products of halves are summed in float32 but returned rounded. A second one subtracts the first
     before it rounds. Both run on tensor cores, and no input is copied to float32.
     """
     if a.dtype not in HALVES:
-        return torch.bmm(a, b)
+        product = torch.bmm(a, b)
+        return product if scale is None else product * scale
     rounded = torch.bmm(a.detach(), b.detach())
-    return wide(rounded) + torch.baddbmm(rounded, a, b, beta=-1)
+    lost = torch.baddbmm(rounded, a, b, beta=-1)
+    if scale is None:
+        return wide(rounded) + lost
+    return torch.addcmul(rounded * scale, lost, scale)
 
 
 def in_parts(values: Tensor, dtype: torch.dtype, count: int = 3) -> list[Tensor]:

@@ -22,4 +22,5 @@ def own_values(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -> Ten
     return out
 
 
+REFERENCE = own_values
 ENTRIES = (Entry(({},), (Matches(own_values),)),)
