@@ -17,7 +17,7 @@ HALVES = (torch.float16, torch.bfloat16)
 def precise_product(
     a: Float[Tensor, "batch rows inner"],
     b: Float[Tensor, "batch inner columns"],
-    scale: Float[Tensor, "batch #rows columns"] | None = None,
+    scale: Float[Tensor, "batch 1 columns"] | None = None,
 ) -> Float[Tensor, "batch rows columns"]:
     """a b, times ``scale``, in float32 for half inputs: its rounded form, and what that lost.
 
