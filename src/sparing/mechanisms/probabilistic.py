@@ -126,7 +126,7 @@ class Probabilistic(Mechanism):
         mixed = nn.functional.scaled_dot_product_attention(
             q, k, v, allowed, is_causal=square, scale=self._alpha
         )
-        return mixed[..., :dim]
+        return mixed[..., :dim].to(streams[0].dtype)
 
     def cost(self, work: Workload) -> Cost:
         """One product for scores, one for values, two more for each EM step.
@@ -271,6 +271,8 @@ def _with_norms(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor
 
     There are as many as make the features a multiple of eight, which fused kernels want.
     """
+    if k.dtype == torch.float16:  # its largest number is less than some norms
+        q, k, v = wide(q), wide(k), wide(v)
     dtype = torch.promote_types(k.dtype, torch.float32)
     norms: Tensor = torch.linalg.vector_norm(k, dim=-1, keepdim=True, dtype=dtype)
     parts = in_parts(norms.square(), k.dtype)

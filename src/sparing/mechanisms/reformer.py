@@ -134,8 +134,8 @@ class Reformer(Mechanism):
             scores = scores.masked_fill(~blocks.of_orders(codes), -math.inf)
         if (shown := blocks.shown()) is not None:
             scores = scores.masked_fill(~shown, -math.inf)
-        own = scores[:, :, blocks.size :].diagonal(dim1=1, dim2=2)
-        own.fill_(_SELF_SCORE)
+        itself = scores[:, :, blocks.size :].diagonal(dim1=1, dim2=2)
+        itself.fill_(_SELF_SCORE)
         return scores
 
     def cost(self, work: Workload) -> Cost:

@@ -58,7 +58,7 @@ def cosines(stream: Float[Tensor, "batch heads tokens dim"], frequencies: int) -
     # Tensors of another kind belong to a trace; those without values cost nothing to make again.
     if type(stream) is not Tensor or is_traced() or stream.is_meta:
         return Cosines(_whole(*sizes), sizes[1])
-    return Cosines(_kept(*sizes), sizes[1])
+    return Cosines(_cached(*sizes), sizes[1])
 
 
 def cosines_of_rows(
@@ -79,7 +79,7 @@ def cosines_of_rows(
 
 
 @lru_cache(maxsize=4)
-def _kept(tokens: int, frequencies: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _cached(tokens: int, frequencies: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     # A tensor made in inference mode cannot be used in training later.
     with torch.inference_mode(False):
         return _whole(tokens, frequencies, dtype, device)

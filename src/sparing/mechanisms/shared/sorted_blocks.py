@@ -63,7 +63,7 @@ class SortedBlocks:
     def meetings(
         self, order: int, codes: Int[Tensor, "batch heads tokens"] | None
     ) -> Bool[Tensor, "windows size window"]:
-        """Which pairs of query and key meet in one of the orders, too; with equal codes, if given."""
+        """Which pairs of query and key meet in an order, too; with equal codes, if given."""
         length = self.tokens.shape[3]
         block = self.places[:, :, order : order + 1] % length // self.size
         before = (block - 1).where(block > 0, self.last)
