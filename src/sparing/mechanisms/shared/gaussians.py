@@ -23,9 +23,9 @@ def gaussian_sums(
 ) -> Float[Tensor, "batch heads rows dim"]:
     """sum_j exp(-|a_i - b_j|^2 / (2 sqrt(dim))) values_j, at least in float32.
 
-    No square is stored. The weights get a key more, of a value of zero and a score that makes its
-    weight w known before the softmax divides: |a_i|^2 / (2 sqrt(dim)) + log w. With the share of
-    the true keys the division is undone. Squared norms are features of their own, in parts.
+    No square is stored. A key more has a value of zero and the score |a_i|^2 / (2 sqrt(dim)) +
+    log w, so that its weight before the softmax divides is w. With the share of the true keys the
+    division is undone. Squared norms are features of their own, in parts.
     """
     if a.dtype == torch.float16:  # its least number is too large for weights divided by w
         a, b, values = wide(a), wide(b), wide(values)
