@@ -17,6 +17,7 @@ from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms.shared.arithmetic import fused_softmax, wide
+from sparing.mechanisms.shared.cosines import cosines, cosines_of_rows
 
 
 class Dct(Mechanism):
@@ -36,7 +37,8 @@ class Dct(Mechanism):
     Source: Scribano et al., 2022, arXiv 2203.01178, section 3. What differs: C is that of each
     row's own length, where the authors' code takes the padded one and pads lengthen waves. A row
     with fewer tokens than ``frequencies`` has as many frequencies as tokens. Sums run in float32
-    under half precision. The paper transforms the layer's input and projects the frequencies; here
+    under half precision; on accelerators half numbers are multiplied, twice where one product would
+    round. The paper transforms the layer's input and projects the frequencies; here
     projected tokens are transformed. Without biases the two are the same. With a bias b they
     differ. C (x W + 1 b^T) has the bias in the lowest frequency alone, (C x) W + 1 b^T in every
     frequency. Only the first keeps the meaning of pretrained weights.
@@ -51,6 +53,7 @@ class Dct(Mechanism):
         arm=True,
         cross=True,
     )
+    accelerated = ("accelerator",)
 
     def __init__(self, heads: Heads, *, frequencies: int = 64) -> None:
         super().__init__(heads)
@@ -87,6 +90,19 @@ class Dct(Mechanism):
                 index = (row, slice(None), real if own_queries else slice(None))
                 mixed[index] = self._mix_equal(q[index], k[row, :, real], v[row, :, real])
         return mixed
+
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
+        """Two or four products with all tokens in their type; frequencies meet in float32."""
+        q, k, v = streams
+        if mask.keep is None:
+            of_keys = cosines(k, self.frequencies)
+        else:
+            of_keys = cosines_of_rows(k, self.frequencies, mask.first(), mask.span())
+        cross = mask.is_cross(q.shape[2], k.shape[2])
+        of_queries = cosines(q, self.frequencies) if cross else of_keys
+        allowed = None if of_keys.filled is None else of_keys.filled[:, None, None]
+        mixed = _attention(of_queries.of(q), of_keys.of(k), of_keys.of(v), allowed)
+        return of_queries.back(mixed, q)
 
     def cost(self, work: Workload) -> Cost:
         """Three transforms to frequencies, attention among them, one transform back."""

@@ -46,6 +46,7 @@ class Eager(Mechanism):
         exact=True,
         permutable=True,
     )
+    accelerated = ("accelerator",)
 
     def __init__(
         self, heads: Heads, *, dropout: float = 0.0, penalise_entropy: bool = False

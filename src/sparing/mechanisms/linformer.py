@@ -17,7 +17,9 @@ from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._alignment import first_token, pooled, rolled
+from sparing.mechanisms.shared.along_tokens import along_tokens
 from sparing.mechanisms.shared.arithmetic import fused_softmax, wide
+from sparing.mechanisms.shared.precise import attention_to_precise, precise_product
 
 SHARING = ("none", "headwise", "kv", "layerwise")
 PROJECTION = ("learned", "random", "mean_pool", "convolution")
@@ -44,7 +46,8 @@ class Linformer(Mechanism):
     belongs to a row's own first token: left pads shift nothing, inner pads do not count, and every
     length up to ``Heads.tokens`` works. A row shorter than ``slots`` uses the first slots, as many
     as it has tokens (the paper's rows are longer). All matrices start as in the paper's theorem 1,
-    normal with variance 1 / slots; the convolution starts as the mean.
+    normal with variance 1 / slots; the convolution starts as the mean. On accelerators half numbers
+    are multiplied, and a slot is the sum of two.
     """
 
     key_projection: Tensor | None
@@ -58,6 +61,7 @@ class Linformer(Mechanism):
         any_length=False,
         random=True,
     )
+    accelerated = ("accelerator",)
 
     def __init__(
         self,
@@ -133,6 +137,29 @@ class Linformer(Mechanism):
         mixed = fused_softmax(q, self._project(k, key), self._project(v, value), allowed)
         return mixed.to(dtype)
 
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
+        """The same in the type of the inputs; the slots alone are wider."""
+        q, k, v = streams
+        keep = mask.keep
+        if keep is not None:
+            first = keep.int().argmax(1)
+            k, v, keep = rolled(k, first), rolled(v, first), rolled(keep, first)
+        key, value = self._projections()
+        if self._pooled:
+            k, filled = pooled(k, keep, self.stride, key)
+            v, _ = pooled(v, keep, self.stride, value)
+            allowed = None if keep is None else filled
+        else:
+            k, v, keep = self._within_limit(k, v, keep)
+            assert key is not None
+            assert value is not None
+            k, v = self._all_at_once(k, key), self._all_at_once(v, value)
+            allowed = None
+            if keep is not None:
+                slots = torch.arange(k.shape[2], device=k.device)
+                allowed = (slots < mask.span().unsqueeze(1))[:, None, None]
+        return attention_to_precise(q, k, v, allowed)
+
     def cost(self, work: Workload) -> Cost:
         """Two projections of the keys, two products with the slots."""
         slots = -(-work.keys // self.stride) if self._pooled else min(self.slots, work.keys)
@@ -180,7 +207,7 @@ class Linformer(Mechanism):
         limit, keys = self.heads.tokens, k.shape[2]
         if is_traced() or limit is None or keys <= limit:
             return k, v, keep
-        if keep is None or bool(keep[:, limit:].any()):
+        if keep is None or (not keep.is_meta and bool(keep[:, limit:].any())):
             raise Unsupported(
                 f"linformer: a sequence of up to {keys} tokens, but the projections were built for "
                 f"Heads(tokens={limit})"
@@ -202,6 +229,17 @@ class Linformer(Mechanism):
             if not compiling and bool(allowed.all()):
                 return None
         return allowed[:, None, None]
+
+    def _all_at_once(
+        self, stream: Float[Tensor, "batch heads tokens dim"], matrix: Tensor
+    ) -> Float[Tensor, "batch heads slots dim"]:
+        """The slots of one stream, at least in float32, multiplied in its type."""
+        batch, heads, tokens, dim = stream.shape
+        matrix = matrix[..., : min(self.slots, tokens), :tokens].to(stream.dtype)
+        if matrix.ndim == 2:
+            return along_tokens(matrix[None], stream)
+        rows = stream.permute(1, 2, 0, 3).reshape(heads, tokens, batch * dim)
+        return precise_product(matrix, rows).view(heads, -1, batch, dim).permute(2, 0, 1, 3)
 
     def _project(
         self, stream: Float[Tensor, "batch heads tokens dim"], matrix: Tensor | None

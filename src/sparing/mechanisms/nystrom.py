@@ -19,8 +19,12 @@ from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._alignment import segment_means
 from sparing.mechanisms.shared.arithmetic import fused_softmax, wide
+from sparing.mechanisms.shared.inverse import inverse_steps
+from sparing.mechanisms.shared.precise import HALVES, in_parts
+from sparing.mechanisms.shared.segments import means_of_segments
 
 PINV = ("iterative", "exact")
+_Means = tuple[Tensor, Tensor | None]
 
 
 class Nystrom(Mechanism):
@@ -42,7 +46,8 @@ class Nystrom(Mechanism):
     each matrix alone, where the original takes maxima over the whole batch and a sample's result
     depends on its neighbours. Segments divide each row's own length, which need not be a multiple
     of ``landmarks``, and pads never enter a mean. The convolution starts at zero, because it has no
-    part in a pretrained model; sums run in float32 under half precision.
+    part in a pretrained model; sums run in float32 under half precision. On accelerators S(q~, k)
+    is multiplied in half precision.
     """
 
     traits = Traits(
@@ -52,6 +57,7 @@ class Nystrom(Mechanism):
         arm=True,
         cross=True,
     )
+    accelerated = ("accelerator",)
 
     def __init__(
         self,
@@ -82,21 +88,25 @@ class Nystrom(Mechanism):
         mask: Mask,
     ) -> Float[Tensor, "batch heads queries dim"]:
         """Landmarks, their pseudo-inverse, and two fused products with all tokens."""
-        dtype, keep = q.dtype, mask.keep
-        q_means, q_filled = segment_means(q, self.landmarks, mask.keep_queries(q.shape[2]))
-        k_means, k_filled = segment_means(k, self.landmarks, keep)
-        q, k, v = wide(q), wide(k), wide(v)
-        between = self._between(q_means, k_means, q_filled, k_filled)
-        inverse = self._inverse(between)
-        if is_logged(self):
-            gap = torch.linalg.matrix_norm(between @ inverse @ between - between)
-            report(self, "residual", gap / torch.linalg.matrix_norm(between))
-        seen = fused_softmax(q_means, k, v, None if keep is None else keep[:, None, None])
-        mixed = fused_softmax(q, k_means, inverse @ seen, k_filled)
-        if self.conv_weight is not None:
-            weight = self.conv_weight.to(v.dtype)[:, None, :, None]
-            mixed = mixed + F.conv2d(v, weight, padding="same", groups=weight.shape[0])
-        return mixed.to(dtype)
+        q_means = segment_means(q, self.landmarks, mask.keep_queries(q.shape[2]))
+        k_means = segment_means(k, self.landmarks, mask.keep)
+        return self._completed((wide(q), wide(k), wide(v)), q_means, k_means, mask).to(q.dtype)
+
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
+        """The landmarks' attention to all tokens in the type of the inputs, the rest wider.
+
+        The exact inverse would enlarge what that rounds, so all is wider there.
+        """
+        q, k, v = streams if self.pinv == "iterative" else map(wide, streams)
+        if mask.is_cross(q.shape[2], k.shape[2]):
+            (of_q,), q_filled = means_of_segments([q], self.landmarks, None)
+            (of_k,), k_filled = means_of_segments([k], self.landmarks, mask.keep)
+        else:
+            (of_q, of_k), k_filled = means_of_segments([q, k], self.landmarks, mask.keep)
+            q_filled = k_filled
+        return self._completed((q, k, v), (of_q, q_filled), (of_k, k_filled), mask).to(
+            streams[0].dtype
+        )
 
     def cost(self, work: Workload) -> Cost:
         """Tokens with landmarks twice, landmarks with landmarks, the steps of the inverse."""
@@ -120,11 +130,29 @@ class Nystrom(Mechanism):
             params=0 if self.conv_kernel is None else self.heads.count * self.conv_kernel,
         )
 
+    def _completed(
+        self, streams: tuple[Tensor, Tensor, Tensor], q_means: _Means, k_means: _Means, mask: Mask
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """All tokens through the landmarks, at least in float32."""
+        q, k, v = streams
+        between = self._between(*q_means, *k_means)
+        inverse = self._inverse(between)
+        if is_logged(self):
+            gap = torch.linalg.matrix_norm(between @ inverse @ between - between)
+            report(self, "residual", gap / torch.linalg.matrix_norm(between))
+        allowed = None if mask.keep is None else mask.keep[:, None, None]
+        seen = _seen(q_means[0], k, v, allowed)
+        mixed = fused_softmax(wide(q), k_means[0], inverse @ seen, k_means[1])
+        if self.conv_weight is not None:
+            weight = self.conv_weight.to(v.dtype)[:, None, :, None]
+            mixed = mixed + F.conv2d(v, weight, padding="same", groups=weight.shape[0])
+        return mixed
+
     def _between(
         self,
         q_means: Float[Tensor, "batch heads rows dim"],
-        k_means: Float[Tensor, "batch heads columns dim"],
         q_filled: Bool[Tensor, "batch 1 1 rows"] | None,
+        k_means: Float[Tensor, "batch heads columns dim"],
         k_filled: Bool[Tensor, "batch 1 1 columns"] | None,
     ) -> Float[Tensor, "batch heads rows columns"]:
         """Attention of landmarks to landmarks; rows and columns of empty segments are zero."""
@@ -150,14 +178,38 @@ class Nystrom(Mechanism):
         largest = sizes.sum(-2).amax(-1) * sizes.sum(-1).amax(-1)
         smallest = torch.finfo(between.dtype).tiny
         guess = (between.mT / largest.clamp(min=smallest)[..., None, None]).flatten(0, 1)
-        flat = between.flatten(0, 1)
-        for _ in range(self.iterations):
-            # The formula is multiplied out: no identity is built and each step is one product.
-            product = flat @ guess
-            step = torch.baddbmm(product, product, product, beta=7, alpha=-1)
-            step = torch.baddbmm(product, product, step, beta=15, alpha=-1)
-            guess = torch.baddbmm(guess, guess, step, beta=13 / 4, alpha=-1 / 4)
-        return guess.view_as(between.mT)
+        return inverse_steps(between.flatten(0, 1), guess, self.iterations).view_as(between.mT)
+
+
+def _seen(
+    means: Float[Tensor, "batch heads means dim"],
+    k: Float[Tensor, "batch heads keys dim"],
+    v: Float[Tensor, "batch heads keys dim"],
+    allowed: Bool[Tensor, "batch 1 1 keys"] | None,
+) -> Float[Tensor, "batch heads means dim"]:
+    """What landmarks see of all tokens, at least in float32.
+
+    The inverse enlarges rounding. So half keys meet each landmark as the sum of two halves, and
+    the mean of half values, which all landmarks share, is left out until nothing is rounded.
+    """
+    if k.dtype not in HALVES:
+        return fused_softmax(means, k, v, allowed)
+    dim = k.shape[-1]
+    mean = _mean(v.detach(), allowed)
+    apart = v - mean
+    lost = v.detach() - apart.detach() - mean  # exact where a value is not far below the mean
+    rows = torch.cat(in_parts(means * math.sqrt(2), k.dtype, 2), -1)  # for twice the features
+    both = fused_softmax(rows, torch.cat([k, k], -1), torch.cat([apart, lost], -1), allowed)
+    return wide(both[..., :dim]) + both[..., dim:] + mean
+
+
+def _mean(
+    v: Float[Tensor, "batch heads keys dim"], allowed: Bool[Tensor, "batch 1 1 keys"] | None
+) -> Float[Tensor, "batch heads 1 dim"]:
+    """The mean of the values that are seen, in their type; pads are zero."""
+    total = v.sum(2, keepdim=True, dtype=torch.float32)
+    counts = v.shape[2] if allowed is None else allowed.sum(3, keepdim=True).clamp(min=1)
+    return (total / counts).to(v.dtype)
 
 
 def _check_options(landmarks: int, pinv: str, iterations: int, conv_kernel: int | None) -> None:

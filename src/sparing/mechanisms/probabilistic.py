@@ -19,6 +19,7 @@ from sparing.core.mechanism import Mechanism
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms.shared.arithmetic import fused_softmax, wide
+from sparing.mechanisms.shared.precise import in_parts
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class Probabilistic(Mechanism):
         exact=True,
         permutable=True,
     )
+    accelerated = ("accelerator",)
 
     def __init__(
         self,
@@ -110,6 +112,21 @@ class Probabilistic(Mechanism):
             return self._mix_fused(q, k, v, mask)
         known = self._checked_known(v, mask, q.shape[2])
         return self._mix_steps(wide(q), wide(k), wide(v), mask, known).to(q.dtype)
+
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
+        """The fused call in the type of the inputs; the steps of EM as they are."""
+        q, k, v = streams
+        if self.value_precision or self.key_adaptation or self.known is not None:
+            return self.mix(q, k, v, mask=mask)
+        dim = q.shape[3]
+        if self.prior == "uniform":
+            q, k, v = _with_norms(q, k, v)
+        square = mask.causal and mask.keep is None and q.shape[2] == k.shape[2]
+        allowed = None if square else mask.opened(q.shape[2], k.shape[2], q.device)
+        mixed = nn.functional.scaled_dot_product_attention(
+            q, k, v, allowed, is_causal=square, scale=self._alpha
+        )
+        return mixed[..., :dim].to(streams[0].dtype)
 
     def cost(self, work: Workload) -> Cost:
         """One product for scores, one for values, two more for each EM step.
@@ -247,6 +264,22 @@ class Probabilistic(Mechanism):
         real = mask.keep_queries(queries)
         positions = known.positions if real is None else known.positions & real
         return Known(positions, values)
+
+
+def _with_norms(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Minus half of each key's squared norm as features more, in parts that lose no digit.
+
+    There are as many as make the features a multiple of eight, which fused kernels want.
+    """
+    if k.dtype == torch.float16:  # its largest number is less than some norms
+        q, k, v = wide(q), wide(k), wide(v)
+    dtype = torch.promote_types(k.dtype, torch.float32)
+    norms: Tensor = torch.linalg.vector_norm(k, dim=-1, keepdim=True, dtype=dtype)
+    parts = in_parts(norms.square(), k.dtype)
+    room = -(q.shape[3] + len(parts)) % 8
+    halves = q.new_full((*q.shape[:3], len(parts) + room), -0.5)
+    shown = torch.cat([k, *parts, k.new_zeros(*k.shape[:3], room)], 3)
+    return torch.cat([q, halves], 3), shown, nn.functional.pad(v, (0, len(parts) + room))
 
 
 @contextmanager

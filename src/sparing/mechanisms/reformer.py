@@ -20,6 +20,8 @@ from sparing.mechanisms._hashing import by_heads, coarse_normal
 from sparing.mechanisms._kernel import rows_at_once
 from sparing.mechanisms._sorted_chunks import Chunks, Order, taken
 from sparing.mechanisms.shared.arithmetic import wide
+from sparing.mechanisms.shared.precise import precise_product
+from sparing.mechanisms.shared.sorted_blocks import SortedBlocks, sorted_blocks
 
 _SELF_SCORE = -1e5
 """A token's score with itself: it counts only where there is no other key."""
@@ -49,7 +51,7 @@ class Reformer(Mechanism):
     causal: later tokens change which earlier ones share a chunk, so masking by position, as the
     paper does, leaks the future. Gradients are those of the given buckets: the choice of buckets is
     never learned. Rotations are rounded to eight bits of precision: a model cast to half precision
-    hashes as before.
+    hashes as before. On accelerators half numbers are multiplied; hashes stay in float32.
     """
 
     rotations: Tensor
@@ -61,6 +63,7 @@ class Reformer(Mechanism):
         arm=True,
         random=True,
     )
+    accelerated = ("accelerator",)
 
     def __init__(
         self,
@@ -98,6 +101,42 @@ class Reformer(Mechanism):
     ) -> Float[Tensor, "batch heads tokens dim"]:
         """A few heads at a time, so that sorted tokens and scores stay in the cache."""
         return by_heads(self._mix_rows, (q, v), mask.keep, self.rotations)
+
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
+        """All heads, rounds and chunks in one product; their logarithms join the rounds."""
+        q, v = streams
+        norms = torch.linalg.vector_norm(wide(q), dim=-1, keepdim=True)
+        with torch.no_grad():
+            codes = self._hashed(wide(q), mask.keep, self.rotations).permute(1, 2, 0, 3)
+            blocks = sorted_blocks(codes.contiguous(), self.chunk, mask.keep)
+        rows, scale = blocks.sorted(q), blocks.sorted(norms.masked_fill(norms == 0, 1).reciprocal())
+        scores = precise_product(blocks.queries(rows), blocks.windows(rows), blocks.windows(scale))
+        scores = self._restricted(scores, codes, blocks)
+        weights = scores.softmax(-1)
+        rounded = weights.to(v.dtype)
+        largest = rounded.detach().argmax(-1, keepdim=True)
+        totals = blocks.undone(scores.gather(-1, largest) - weights.gather(-1, largest).log())
+        parts = blocks.undone(torch.bmm(rounded, blocks.windows(blocks.sorted(v)).mT))
+        return (parts * totals.softmax(2)).sum(2).to(q.dtype)
+
+    def _restricted(
+        self, scores: Tensor, codes: Tensor, blocks: SortedBlocks
+    ) -> Float[Tensor, "windows size window"]:
+        """Scores without hidden keys, and a token's own last."""
+        rounds = codes.shape[2]
+        if self.count_once and rounds > 1:
+            counts = torch.zeros_like(scores)
+            for other in range(rounds):
+                same = codes[:, :, other] if self.same_bucket else None
+                counts += blocks.meetings(other, same)
+            scores = scores - counts.clamp_(min=1).log_()
+        if self.same_bucket:
+            scores = scores.masked_fill(~blocks.of_orders(codes), -math.inf)
+        if (shown := blocks.shown()) is not None:
+            scores = scores.masked_fill(~shown, -math.inf)
+        itself = scores[:, :, blocks.size :].diagonal(dim1=1, dim2=2)
+        itself.fill_(_SELF_SCORE)
+        return scores
 
     def cost(self, work: Workload) -> Cost:
         """Rotations, then two products of each chunk with two chunks, in every round."""
@@ -162,7 +201,8 @@ class Reformer(Mechanism):
 
     def _columns(self, tokens: int) -> int:
         """Half the buckets of a row of ``tokens`` tokens; 0 where it has one bucket."""
-        return int(self._halves(torch.tensor(tokens)))
+        chunks = -(-tokens // self.chunk)
+        return min((chunks + 1) // 2, self.buckets // 2) if chunks > 1 else 0
 
     def _halves(self, lengths: Int[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:
         """``_columns`` of each row."""

@@ -18,6 +18,8 @@ from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._kernel import in_cache, rows_at_once
 from sparing.mechanisms.shared.arithmetic import stable_order, wide
+from sparing.mechanisms.shared.gaussians import gaussian_sums
+from sparing.mechanisms.shared.inverse import inverse_steps
 
 INVERSE = ("exact", "iterative")
 _PLACE_BITS = 31
@@ -43,7 +45,8 @@ class Skyformer(Mechanism):
     system is solved, where the paper takes six steps (``inverse="iterative"``). The sample is taken
     once with ``seed``: one row from each of ``landmarks`` equal parts of a row's own tokens,
     queries before keys. So pads change nothing and no row is sampled twice. A row with fewer
-    queries and keys than ``landmarks`` uses them all.
+    queries and keys than ``landmarks`` uses them all. On accelerators G(s, k) v is computed in
+    bfloat16 for bfloat16 inputs.
     """
 
     places: Tensor
@@ -56,6 +59,7 @@ class Skyformer(Mechanism):
         random=True,
         onnx=False,
     )
+    accelerated = ("accelerator",)
 
     def __init__(
         self,
@@ -94,17 +98,19 @@ class Skyformer(Mechanism):
         def mix_rows(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
             q, k, v = wide(q), wide(k), wide(v)
             sample, filled = self._sample(q, k, None if cross else keep, keep)
-            between = _gaussian(sample, sample)
             # Pads have values of zero, so they add nothing.
             seen = _gaussian(sample, k) @ v
-            diagonal = torch.full_like(between[..., 0], self.ridge)
-            if filled is not None:
-                filled = filled[:, None, :, None]
-                between, seen = between.where(filled & filled.mT, 0), seen.where(filled, 0)
-                diagonal = diagonal.where(filled[..., 0], 1)
-            return _gaussian(q, sample) @ self._solved(between + diagonal.diag_embed(), seen)
+            return _gaussian(q, sample) @ self._through_sample(sample, seen, filled)
 
         return in_cache(mix_rows, q, k, v, mask.keep)
+
+    def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
+        """Two fused calls: the sample meets half keys as they are, queries meet it in float32."""
+        q, k, v = streams
+        cross = mask.is_cross(q.shape[2], k.shape[2])
+        sample, filled = self._sample(q, k, None if cross else mask.keep, mask.keep)
+        solved = self._through_sample(wide(sample), gaussian_sums(sample, k, v), filled)
+        return gaussian_sums(wide(q), wide(sample), solved).to(q.dtype)
 
     def cost(self, work: Workload) -> Cost:
         """The sample with itself, with the keys, and with the queries; the inverse of the first."""
@@ -148,6 +154,21 @@ class Skyformer(Mechanism):
         filled = part < total
         return sample, None if keep is None and not compiling else filled
 
+    def _through_sample(
+        self,
+        sample: Float[Tensor, "batch heads sample dim"],
+        seen: Float[Tensor, "batch heads sample dim"],
+        filled: Bool[Tensor, "batch sample"] | None,
+    ) -> Float[Tensor, "batch heads sample dim"]:
+        """What the sample sees, times the inverse of its kernel; zero where it is not filled."""
+        between = _gaussian(sample, sample)
+        diagonal = torch.full_like(between[..., 0], self.ridge)
+        if filled is not None:
+            filled = filled[:, None, :, None]
+            between, seen = between.where(filled & filled.mT, 0), seen.where(filled, 0)
+            diagonal = diagonal.where(filled[..., 0], 1)
+        return self._solved(between + diagonal.diag_embed(), seen)
+
     def _solved(
         self,
         between: Float[Tensor, "batch heads sample sample"],
@@ -160,11 +181,7 @@ class Skyformer(Mechanism):
         scale = between.sum(-1, keepdim=True).rsqrt()
         flat = (between * scale * scale.mT).flatten(0, 1)
         guess = torch.eye(flat.shape[-1], dtype=flat.dtype, device=flat.device).expand_as(flat)
-        for _ in range(self.iterations):
-            product = flat @ guess
-            step = torch.baddbmm(product, product, product, beta=7, alpha=-1)
-            step = torch.baddbmm(product, product, step, beta=15, alpha=-1)
-            guess = torch.baddbmm(guess, guess, step, beta=13 / 4, alpha=-1 / 4)
+        guess = inverse_steps(flat, guess, self.iterations)
         return scale * (guess.view_as(between) @ (scale * seen))
 
 

@@ -18,6 +18,8 @@ def dense_dct(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -> Tens
     """Each row cropped; every wave written out number by number."""
     out = torch.zeros_like(q)
     for sample in range(len(q)):
+        if not real_tokens(mask, sample, k.shape[2]).any():
+            continue
         first, last = real_span(mask, sample, k.shape[2])
         keep = real_tokens(mask, sample, k.shape[2])[first:last, None]
         waves = cosines(min(made.frequencies, last - first), last - first)
@@ -37,4 +39,5 @@ def cosines(frequencies: int, tokens: int) -> Tensor:
     return rows / rows.square().sum(1, keepdim=True).sqrt()
 
 
+REFERENCE = dense_dct
 ENTRIES = (Entry(({"frequencies": 5}, {"frequencies": 64}), (Matches(dense_dct),), row_sums=False),)

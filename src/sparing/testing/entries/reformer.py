@@ -19,7 +19,7 @@ def slow_reformer(made: Any, q: Tensor, v: Tensor, *, mask: Mask) -> Tensor:
     out = torch.zeros_like(q)
     for sample in range(len(q)):
         real = real_tokens(mask, sample, q.shape[2]).nonzero()[:, 0]
-        for head in range(q.shape[1]):
+        for head in range(q.shape[1] if len(real) else 0):
             own_q, own_v = q[sample, head, real], v[sample, head, real]
             buckets = _bucket_lists(made, own_q, made.rotations[head].to(q))
             met = [_met(made, codes) for codes in buckets]
@@ -78,6 +78,7 @@ def dense_shared(made: Any, q: Tensor, v: Tensor, *, mask: Mask) -> Tensor:
     return scores.softmax(-1) @ v
 
 
+REFERENCE = slow_reformer
 ENTRIES = (
     Entry(
         (

@@ -54,6 +54,7 @@ def _steps(made: Any, between: Tensor) -> Tensor:
     return scale @ z @ scale
 
 
+REFERENCE = dense_skyformer
 ENTRIES = (
     Entry(
         ({"landmarks": 6}, {"landmarks": 6, "inverse": "iterative", "iterations": 3}),
