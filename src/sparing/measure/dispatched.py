@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -57,12 +59,39 @@ class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        read = [part for part in tree_leaves((args, kwargs)) if isinstance(part, Tensor)]
-        written = [part for part in tree_leaves(result) if isinstance(part, Tensor)]
+        read, written = _tensors((args, kwargs)), _tensors(result)
         if not _is_view(func, read, written):
-            self.operations[func.overloadpacket._qualified_op_name.removeprefix("aten::")] += 1
-            self.moved_bytes += sum(map(_stored_bytes, [*read, *written]))
+            name = func.overloadpacket._qualified_op_name.removeprefix("aten::")
+            self.note(name, [*read, *written])
         return result
+
+    def note(self, name: str, moved: list[Tensor]) -> None:
+        """Count one operation that reads and writes these tensors."""
+        self.operations[name] += 1
+        self.moved_bytes += sum(map(_stored_bytes, moved))
+
+
+class _FusedAttention(TorchFunctionMode):
+    """Attention as one operation, as devices have it: on "meta" it would be taken apart."""
+
+    def __init__(self, counting: _Counting) -> None:
+        super().__init__()
+        self.counting = counting
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is not F.scaled_dot_product_attention:
+            return func(*args, **(kwargs or {}))
+        read = _tensors((args, kwargs))
+        q, _, v = args[:3]
+        output = q.new_empty(*q.shape[:-1], v.shape[-1])
+        self.counting.note("attention", [*read, output])
+        return output
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    return [part for part in tree_leaves(values) if isinstance(part, Tensor)]
 
 
 def _is_view(func: Any, read: list[Tensor], written: list[Tensor]) -> bool:
@@ -109,7 +138,7 @@ def count_dispatched(
     streams = [_stream(name, heads, batch, tokens, dtype) for name in made.streams]
     keep = torch.ones(batch, tokens, dtype=torch.bool, device="meta") if padded else None
     counting = _Counting()
-    with torch.inference_mode(), forced(path), counting:
+    with torch.no_grad(), forced(path), counting, _FusedAttention(counting):
         output = made(*streams, mask=Mask(keep, causal))
     least = sum(map(_stored_bytes, [*streams, output]))
     return Dispatched(counting.operations, counting.moved_bytes, least)

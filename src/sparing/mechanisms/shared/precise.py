@@ -10,8 +10,7 @@ from torch import Tensor
 
 from sparing.core.execution.path import LARGEST_HEAD
 from sparing.mechanisms.shared.arithmetic import fused_softmax, wide
-
-HALVES = (torch.float16, torch.bfloat16)
+from sparing.mechanisms.shared.products import HALVES, in_parts
 
 
 def precise_product(
@@ -32,17 +31,6 @@ def precise_product(
     if scale is None:
         return wide(rounded) + lost
     return torch.addcmul(rounded * scale, lost, scale)
-
-
-def in_parts(values: Tensor, dtype: torch.dtype, count: int = 3) -> list[Tensor]:
-    """Numbers of a type that sum to ``values``, largest first: one where the type is wide."""
-    if dtype not in HALVES:
-        return [values]
-    parts = [values.to(dtype)]
-    for _ in range(count - 1):
-        values = values - parts[-1]
-        parts.append(values.to(dtype))
-    return parts
 
 
 def attention_to_precise(
