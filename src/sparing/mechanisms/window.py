@@ -12,6 +12,7 @@ from sparing.core.mechanism import Mechanism
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._blocks import AT_ONCE, Band, band_attention, block_for, plan
+from sparing.mechanisms.shared.windows import band
 
 
 class Window(Mechanism):
@@ -40,6 +41,7 @@ class Window(Mechanism):
         arm=True,
         causal=True,
     )
+    accelerated = ("accelerator",)
 
     def __init__(self, heads: Heads, *, radius: int = 128, dropout: float = 0.0) -> None:
         super().__init__(heads)
@@ -60,6 +62,19 @@ class Window(Mechanism):
         dropout = self.dropout if self.training else 0.0
         band = Band(self.radius, 0 if mask.causal else self.radius, block_for(k))
         return band_attention(q, k, v, mask.keep, band, dropout)
+
+    def mix_accelerator(
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        *,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """The band as one call over all blocks of queries, their windows being views of a copy."""
+        dropout = self.dropout if self.training else 0.0
+        after = 0 if mask.causal else self.radius
+        return band(q, k, v, mask.keep, self.radius, after, dropout)
 
     def cost(self, work: Workload) -> Cost:
         """Two products over the pairs in the blocks; one small piece is stored with the result."""
