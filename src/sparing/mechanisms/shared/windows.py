@@ -112,9 +112,7 @@ class _Columns:
     seen: Bool[Tensor, "batch queries columns"]
 
 
-def _columns(
-    q: Tensor, k: Tensor, v: Tensor, before: int, after: int, marked: Globals
-) -> _Columns:
+def _columns(q: Tensor, k: Tensor, v: Tensor, before: int, after: int, marked: Globals) -> _Columns:
     """The marked keys, for the queries that do not have them in their band; their count aligned."""
     positions = torch.arange(k.shape[2] - q.shape[2], k.shape[2], device=q.device).unsqueeze(1)
     ahead = marked.places.unsqueeze(1) - positions
