@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from sparing.mechanisms.shared.arithmetic import wide
 from sparing.mechanisms.shared.memory import parts
 
 
@@ -125,7 +126,7 @@ def near_and_columns(
     """
     near, far = grid.near(q.device), grid.far(q.device)
     scores = (grid.lines - grid.skipped) * grid.stride * (near.shape[3] + grid.lines)
-    count = parts(4 * q.shape[0] * q.shape[1] * scores * q.element_size(), q.shape[1], q.device)
+    count = parts(4 * q.shape[0] * q.shape[1] * scores * 4, q.shape[1], q.device)
     if count == 1:
         return _merged(q, k, v, grid, near, far, dropout)
     groups = zip(*(stream.tensor_split(count, 1) for stream in (q, k, v)), strict=True)
@@ -152,7 +153,7 @@ def _merged(
     columns = _product(q_far, k_far).view(batch, heads, grid.stride, shape[2], grid.lines)
     if far is not None:
         columns = columns.masked_fill_(~far.unsqueeze(1), -torch.inf)
-    weights = torch.cat([scores, columns.transpose(2, 3)], 4).softmax(4)
+    weights = torch.cat([scores, columns.transpose(2, 3)], 4).softmax(4).to(q.dtype)
     weights = F.dropout(weights, dropout) if dropout else weights
     of_columns = weights[..., window:].transpose(2, 3).flatten(0, 2) @ v_far
     of_columns = of_columns.view(batch, heads, grid.stride, shape[2], dim).transpose(2, 3)
@@ -161,8 +162,8 @@ def _merged(
 
 
 def _product(q: Tensor, k: Tensor) -> Float[Tensor, "rows queries keys"]:
-    """q k^T / sqrt(dim), rounded once."""
-    return torch.baddbmm(q.new_empty(1, 1, 1), q, k.mT, beta=0, alpha=1 / math.sqrt(q.shape[2]))
+    """q k^T / sqrt(dim) in float32 at least: scores rounded to bfloat16 are off by a percent."""
+    return (wide(q) / math.sqrt(q.shape[2])) @ wide(k).mT
 
 
 def _by_column(lined: Tensor) -> Float[Tensor, "columns lines dim"]:
