@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sparing.core.errors import UsageError
+from sparing.core.execution.path import Call, Path
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
@@ -21,13 +22,16 @@ from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._pieces import Row, row_by_row
 from sparing.mechanisms._seen_blocks import NONE, Seen, runs
 from sparing.mechanisms._sparse import CACHED_ELEMENTS, Gathering, gathered_attention
+from sparing.mechanisms.shared import flex
 from sparing.mechanisms.shared.arithmetic import fused_softmax
 from sparing.mechanisms.shared.gathered import Chosen, blocked, gathered, unblocked
 from sparing.mechanisms.shared.windows import Aligned, few_rows, numbers, picked, placed
 
 _MOST_TABLES = 16
 """Chosen blocks that a mechanism remembers, for as many lengths of rows."""
-_tables: WeakKeyDictionary[Bigbird, dict[tuple[object, ...], Tensor]] = WeakKeyDictionary()
+_tables: WeakKeyDictionary[Bigbird, dict[tuple[object, ...], tuple[Tensor, Tensor]]] = (
+    WeakKeyDictionary()
+)
 
 
 class Bigbird(Mechanism):
@@ -63,7 +67,7 @@ class Bigbird(Mechanism):
         causal=True,
         random=True,
     )
-    accelerated = ("accelerator",)
+    accelerated = ("flex", "accelerator")
     draws: Tensor
 
     def __init__(
@@ -115,6 +119,13 @@ class Bigbird(Mechanism):
 
         return row_by_row(mix_row, Row(q, k, v, mask.keep), alike=mask.keep is None)
 
+    def limits(self, path: Path, call: Call) -> str:
+        """FlexAttention has no dropout, is for long rows, and joins blocks to its own."""
+        if path != "flex":
+            return ""
+        fits = flex.fits(min(self.block, call.keys)) or call.device == "cpu"
+        return flex.limit(call, self._dropped) if fits else "its blocks do not fit into 128 tokens"
+
     def mix_accelerator(
         self,
         q: Float[Tensor, "batch heads queries dim"],
@@ -135,6 +146,39 @@ class Bigbird(Mechanism):
             spread = placed(mixed.flatten(3), whole, places, real)
             mixed = spread.view_as(mixed)
         return rows.back(unblocked(mixed, keys, queries))
+
+    def mix_flex(
+        self, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """The same by FlexAttention, which skips blocks that are not seen."""
+        rows = Aligned.of(q, k, v, mask.keep)
+        chosen = self._known(rows, mask.causal)
+        size = (rows.q.shape[2], k.shape[2])
+
+        def pattern() -> flex.Pattern:
+            seen = self._seen_table(rows, chosen, mask.causal)
+            return flex.table(size, seen, chosen.size, mask.causal, rows.real)
+
+        state = None if self.draws.is_inference() else self.draws._version
+        key = ("bigbird", self._seen, mask.causal, state)
+        streams = rows.q, rows.k, rows.v
+        return rows.back(flex.attend(*streams, key, mask.keep, pattern, self.draws))
+
+    def _seen_table(
+        self, rows: Aligned, chosen: Chosen, causal: bool
+    ) -> Bool[Tensor, "batch_or_1 heads rows columns"]:
+        """Whether a block sees another one; global blocks see all."""
+        numbers_of = chosen.blocks
+        count = numbers_of.shape[2]
+        seen = torch.zeros(*numbers_of.shape[:3], count + 1, dtype=torch.bool, device=rows.k.device)
+        inside = (numbers_of >= 0) & (numbers_of < count)
+        seen = seen.scatter(3, numbers_of.where(inside, count), True)[..., :count]
+        places, real = self._global_places(rows, causal)
+        if places is None:
+            return seen
+        here = places.unsqueeze(1) == torch.arange(count, device=places.device).unsqueeze(1)
+        here = here if real is None else here & real.unsqueeze(1)
+        return seen | here.any(2)[:, None, :, None]
 
     def _known(self, rows: Aligned, causal: bool) -> Chosen:
         """The chosen blocks, for all rows at once where a row's end does not matter."""
@@ -166,8 +210,8 @@ class Bigbird(Mechanism):
             table = table.where(table < NONE, -1).sort(-1, descending=True).values
             if is_traced():
                 return table
-            known[key] = table
-        return known[key]
+            known[key] = table, self.draws  # so that no other tensor gets its identity
+        return known[key][0]
 
     def _global_places(
         self, rows: Aligned, causal: bool

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from sparing.core.errors import UsageError
+from sparing.core.execution.path import Call, Path
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
@@ -20,6 +21,7 @@ from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._blocks import AT_ONCE, Band, Columns, band_attention, block_for, plan
+from sparing.mechanisms.shared import flex
 from sparing.mechanisms.shared.arithmetic import fused_softmax
 from sparing.mechanisms.shared.windows import Globals, band, few_rows, numbers, picked, placed
 
@@ -67,7 +69,7 @@ class Longformer(Mechanism):
         causal=True,
         random=True,
     )
-    accelerated = ("accelerator",)
+    accelerated = ("flex", "accelerator")
 
     def __init__(
         self,
@@ -120,6 +122,10 @@ class Longformer(Mechanism):
         rows = self._global_rows(q, k, v, x, places, mask, fused_softmax)
         return _placed(mixed, rows, places - offset, real)
 
+    def limits(self, path: Path, call: Call) -> str:
+        """FlexAttention has no dropout, and is for long rows."""
+        return flex.limit(call, self.dropout if self.training else 0.0) if path == "flex" else ""
+
     def mix_accelerator(  # type: ignore[override]  # takes the layer's input as well
         self,
         q: Float[Tensor, "batch heads queries dim"],
@@ -134,6 +140,27 @@ class Longformer(Mechanism):
         after = 0 if mask.causal else self.radius
         marked = self._marked(k, mask)
         mixed = band(q, k, v, mask.keep, self.radius, after, dropout, marked)
+        return self._with_global_rows(mixed, q, k, v, x, marked, mask)
+
+    def mix_flex(
+        self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, *, mask: Mask
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """Window and global keys by FlexAttention; the global rows as on the other path."""
+        marked = self._marked(k, mask)
+        mixed = flex.attend_in_band(q, k, v, mask, self.radius, marked, self.global_tokens)
+        return self._with_global_rows(mixed, q, k, v, x, marked, mask)
+
+    def _with_global_rows(
+        self,
+        mixed: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        x: Tensor,
+        marked: Globals | None,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """The result of the windows with the rows of the global tokens among the queries."""
         if marked is None:
             return mixed
         rows = self._global_rows(q, k, v, x, marked.places, mask, few_rows)

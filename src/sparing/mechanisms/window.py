@@ -6,12 +6,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from sparing.core.errors import UsageError
+from sparing.core.execution.path import Call, Path
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._blocks import AT_ONCE, Band, band_attention, block_for, plan
+from sparing.mechanisms.shared import flex
 from sparing.mechanisms.shared.windows import band
 
 
@@ -41,7 +43,7 @@ class Window(Mechanism):
         arm=True,
         causal=True,
     )
-    accelerated = ("accelerator",)
+    accelerated = ("flex", "accelerator")
 
     def __init__(self, heads: Heads, *, radius: int = 128, dropout: float = 0.0) -> None:
         super().__init__(heads)
@@ -63,6 +65,10 @@ class Window(Mechanism):
         band = Band(self.radius, 0 if mask.causal else self.radius, block_for(k))
         return band_attention(q, k, v, mask.keep, band, dropout)
 
+    def limits(self, path: Path, call: Call) -> str:
+        """FlexAttention has no dropout, and is for long rows."""
+        return flex.limit(call, self.dropout if self.training else 0.0) if path == "flex" else ""
+
     def mix_accelerator(
         self,
         q: Float[Tensor, "batch heads queries dim"],
@@ -75,6 +81,17 @@ class Window(Mechanism):
         dropout = self.dropout if self.training else 0.0
         after = 0 if mask.causal else self.radius
         return band(q, k, v, mask.keep, self.radius, after, dropout)
+
+    def mix_flex(
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        *,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """The same by FlexAttention, which skips the blocks outside the band."""
+        return flex.attend_in_band(q, k, v, mask, self.radius, None)
 
     def cost(self, work: Workload) -> Cost:
         """Two products over the pairs in the blocks; one small piece is stored with the result."""
