@@ -49,15 +49,18 @@ def limit(call: Call, dropout: float) -> str:
     return ""
 
 
+Sees = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""Whether a query sees a key: of indices (batch, head, query, key), tensors of any shape."""
+
+
 @dataclass(frozen=True)
 class Pattern:
     """Which pairs of a query and a key are seen, as a function and as a map of blocks.
 
-    ``sees`` takes indices (batch, head, query, key) in tensors of any shape. ``some`` and ``all``
-    say whether a block of queries sees something, and all, of a block of keys.
+    ``some`` and ``all`` say whether a block of queries sees something, and all, of a block of keys.
     """
 
-    sees: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+    sees: Sees
     some: Bool[Tensor, "batch_or_1 heads_or_1 rows columns"]
     all: Bool[Tensor, "batch_or_1 heads_or_1 rows columns"]
     block: int = BLOCK
@@ -234,40 +237,30 @@ def band(
     return Pattern(_sees_band(bounds, marked, keep), some, full)
 
 
-def _sees_band(
-    bounds: Tensor, marked: Tensor | None, keep: Tensor | None
-) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-    """``Pattern.sees`` of a band: a function of its own for each set of tensors."""
-
-    def near(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        ahead = j - i - bounds[2]
-        return (ahead >= bounds[0]) & (ahead <= bounds[1])
-
+# A function of its own for each set of tensors, since PyTorch compiles a kernel for each. They are
+# lambdas because FlexAttention counts their parameters, which a checked function hides.
+def _sees_band(bounds: Tensor, marked: Tensor | None, keep: Tensor | None) -> Sees:
+    """``Pattern.sees`` of a band."""
+    first, last, offset, limit_of_marked = bounds.unbind()
+    if marked is None and keep is None:
+        return lambda b, h, i, j: (j - i - offset >= first) & (j - i - offset <= last)
     if marked is None:
-        if keep is None:
-            return near
-
-        def kept(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            ahead = j - i - bounds[2]
-            return (ahead >= bounds[0]) & (ahead <= bounds[1]) & keep[b, j]
-
-        return kept
+        kept = keep
+        assert kept is not None
+        return lambda b, h, i, j: (j - i - offset >= first) & (j - i - offset <= last) & kept[b, j]
     if keep is None:
         row = marked[0]
-
-        def beside(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            ahead = j - i - bounds[2]
-            inside = (ahead >= bounds[0]) & (ahead <= bounds[1])
-            return inside | (row[j] & (ahead <= bounds[3]))
-
-        return beside
-
-    def kept_beside(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        ahead = j - i - bounds[2]
-        inside = (ahead >= bounds[0]) & (ahead <= bounds[1])
-        return (inside | (marked[b, j] & (ahead <= bounds[3]))) & keep[b, j]
-
-    return kept_beside
+        return lambda b, h, i, j: (
+            ((j - i - offset >= first) & (j - i - offset <= last))
+            | (row[j] & (j - i - offset <= limit_of_marked))
+        )
+    return lambda b, h, i, j: (
+        (
+            ((j - i - offset >= first) & (j - i - offset <= last))
+            | (marked[b, j] & (j - i - offset <= limit_of_marked))
+        )
+        & keep[b, j]
+    )
 
 
 def table(
@@ -320,25 +313,17 @@ def _over_rows(
     return hits >= member.sum(1, keepdim=True) if least else hits > 0
 
 
-def _sees_table(
-    bounds: Tensor, seen: Tensor, block: int, keep: Tensor | None
-) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
+def _sees_table(bounds: Tensor, seen: Tensor, block: int, keep: Tensor | None) -> Sees:
     """``Pattern.sees`` of a table."""
-    if keep is not None:
-
-        def kept(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            place = i + bounds[0]
-            known = seen[b, h, place // block, j // block] & keep[b, j]
-            return known & (j - place <= bounds[1])
-
-        return kept
-    shared = seen[0]
-
-    def sees(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        place = i + bounds[0]
-        return shared[h, place // block, j // block] & (j - place <= bounds[1])
-
-    return sees
+    offset, last = bounds.unbind()
+    if keep is None:
+        shared = seen[0]
+        return lambda b, h, i, j: (
+            shared[h, (i + offset) // block, j // block] & (j - i - offset <= last)
+        )
+    return lambda b, h, i, j: (
+        seen[b, h, (i + offset) // block, j // block] & (j - i - offset <= last) & keep[b, j]
+    )
 
 
 def _by_block(flags: Bool[Tensor, "batch keys"], block: int) -> Bool[Tensor, "batch blocks block"]:
