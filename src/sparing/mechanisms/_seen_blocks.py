@@ -99,17 +99,17 @@ class Seen:
 @functools.lru_cache(maxsize=64)
 def runs(seen: Seen, queries: int, keys: int, causal: bool) -> tuple[Run, ...]:
     """All blocks of a row in order; neighbours with equally many keys are one run."""
-    found: list[Run] = []
+    joined: list[Run] = []
     for row in range((keys - queries) // seen.block, -(-keys // seen.block)):
         run = seen.run(row, queries, keys, causal)
-        last = found.pop() if found else None
+        last = joined.pop() if joined else None
         if last is not None and last.slots == run.slots == 0:
-            found.append(Run(last.start, run.stop, run.keys))
+            joined.append(Run(last.start, run.stop, run.keys))
         elif last is not None and last.joins(run):
-            found.append(replace(last, stop=run.stop, blocks=last.blocks + 1))
+            joined.append(replace(last, stop=run.stop, blocks=last.blocks + 1))
         else:
-            found += [run] if last is None else [last, run]
-    return tuple(found)
+            joined += [run] if last is None else [last, run]
+    return tuple(joined)
 
 
 def _as_set(numbers: Tensor, limit: Tensor) -> Tensor:

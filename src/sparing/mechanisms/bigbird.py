@@ -126,7 +126,7 @@ class Bigbird(Mechanism):
         fits = flex.fits(min(self.block, call.keys)) or call.device == "cpu"
         return flex.limit(call, self._dropped) if fits else "its blocks do not fit into 128 tokens"
 
-    def mix_accelerator(
+    def mix_accelerator(  # type: ignore[override]  # the streams, by name
         self,
         q: Float[Tensor, "batch heads queries dim"],
         k: Float[Tensor, "batch heads keys dim"],

@@ -101,7 +101,7 @@ class Local(Mechanism):
         rows = Row(q, k, v, mask.keep)
         return row_by_row(mix_row, rows, alike=self._cuts_alike(rows))
 
-    def mix_accelerator(
+    def mix_accelerator(  # type: ignore[override]  # the streams, by name
         self,
         q: Float[Tensor, "batch heads queries dim"],
         k: Float[Tensor, "batch heads keys dim"],
@@ -147,8 +147,8 @@ class Local(Mechanism):
         shift = numbers(self._shift_of_heads(), device).view(1, -1, 1, 1)
         if rows.real is None:
             return Chosen(size, (blocks + shift) % blocks.shape[2], complete=True)
-        own = (Mask(rows.real).span() + size - 1) // size
-        return Chosen(size, (blocks + shift) % own.clamp(min=1).view(-1, 1, 1, 1))
+        of_row = (Mask(rows.real).span() + size - 1) // size
+        return Chosen(size, (blocks + shift) % of_row.clamp(min=1).view(-1, 1, 1, 1))
 
     def cost(self, work: Workload) -> Cost:
         """Two products over the pairs in the blocks; one small piece is stored besides."""

@@ -69,7 +69,7 @@ class Window(Mechanism):
         """FlexAttention has no dropout, and is for long rows."""
         return flex.limit(call, self.dropout if self.training else 0.0) if path == "flex" else ""
 
-    def mix_accelerator(
+    def mix_accelerator(  # type: ignore[override]  # the streams, by name
         self,
         q: Float[Tensor, "batch heads queries dim"],
         k: Float[Tensor, "batch heads keys dim"],

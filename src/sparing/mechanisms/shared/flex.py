@@ -231,9 +231,9 @@ def band(
         past = ends.first_key <= ends.last_query + limit_of_marked
         some = some | (_by_block(marked, BLOCK).any(2)[:, None, None] & past)
     if keep is not None:
-        kept = _by_block(keep, BLOCK)
-        some = some & kept.any(2)[:, None, None]
-        full = full & kept.all(2)[:, None, None]
+        real = _by_block(keep, BLOCK)
+        some = some & real.any(2)[:, None, None]
+        full = full & real.all(2)[:, None, None]
     return Pattern(_sees_band(bounds, marked, keep), some, full)
 
 
@@ -245,9 +245,9 @@ def _sees_band(bounds: Tensor, marked: Tensor | None, keep: Tensor | None) -> Se
     if marked is None and keep is None:
         return lambda b, h, i, j: (j - i - offset >= first) & (j - i - offset <= last)
     if marked is None:
-        kept = keep
-        assert kept is not None
-        return lambda b, h, i, j: (j - i - offset >= first) & (j - i - offset <= last) & kept[b, j]
+        real = keep
+        assert real is not None
+        return lambda b, h, i, j: (j - i - offset >= first) & (j - i - offset <= last) & real[b, j]
     if keep is None:
         row = marked[0]
         return lambda b, h, i, j: (
@@ -283,7 +283,7 @@ def table(
     bounds = bounds.to(torch.int32)
     rows = (ends.first_query // block, ends.last_query // block)
     spread = -(-seen.shape[3] // group) * group - seen.shape[3]
-    of_columns = F.pad(seen, (0, spread)).unflatten(3, (-1, group))
+    of_columns = torch.unflatten(F.pad(seen, (0, spread)), 3, (-1, group))
     any_column, all_columns = of_columns.any(4), of_columns.all(4)
     some = _over_rows(any_column, rows, seen.shape[2], least=False)
     full = _over_rows(all_columns, rows, seen.shape[2], least=True) & ends.complete
@@ -291,9 +291,9 @@ def table(
         some = some & (ends.first_key <= ends.last_query)
         full = full & (ends.last_key <= ends.first_query)
     if keep is not None:
-        kept = _by_block(keep, whole)
-        some = some & kept.any(2)[:, None, None]
-        full = full & kept.all(2)[:, None, None]
+        real = _by_block(keep, whole)
+        some = some & real.any(2)[:, None, None]
+        full = full & real.all(2)[:, None, None]
         seen = seen.expand(len(keep), -1, -1, -1)
     return Pattern(_sees_table(bounds, seen, block, keep), some, full, whole)
 
@@ -327,7 +327,7 @@ def _sees_table(bounds: Tensor, seen: Tensor, block: int, keep: Tensor | None) -
 
 
 def _by_block(flags: Bool[Tensor, "batch keys"], block: int) -> Bool[Tensor, "batch blocks block"]:
-    return F.pad(flags, (0, -flags.shape[1] % block)).unflatten(1, (-1, block))
+    return torch.unflatten(F.pad(flags, (0, -flags.shape[1] % block)), 1, (-1, block))
 
 
 def attend_in_band(

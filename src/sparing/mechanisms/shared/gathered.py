@@ -60,7 +60,7 @@ def blocked(
     """The last tokens of a row of ``keys`` in its blocks, without those that hold none."""
     front, behind = (keys - q.shape[2]) % size, -keys % size
     q = F.pad(q, (0, 0, front, behind)) if front or behind else q
-    return q.unflatten(2, (-1, size))
+    return torch.unflatten(q, 2, (-1, size))
 
 
 def unblocked(
@@ -102,7 +102,7 @@ def _allowed(
         return None
     if real is None:
         real = torch.ones(1, keys, dtype=torch.bool, device=numbers.device)
-    flags = F.pad(real, (0, count * size - keys)).unflatten(1, (count, size))
+    flags = torch.unflatten(F.pad(real, (0, count * size - keys)), 1, (count, size))
     samples = torch.arange(len(real), device=numbers.device).view(-1, 1, 1, 1)
     seen = (flags[samples, numbers.clamp(0, count - 1)].flatten(3) & filled).flatten(1, 2)
     seen = seen.unsqueeze(2)
@@ -110,5 +110,5 @@ def _allowed(
         return seen | ~seen.any(3, keepdim=True)
     past = torch.ones(size, seen.shape[3], dtype=torch.bool, device=seen.device)
     past[:, :size].tril_()
-    own = torch.eye(size, seen.shape[3], dtype=torch.bool, device=seen.device)
-    return (seen & past) | own
+    itself = torch.eye(size, seen.shape[3], dtype=torch.bool, device=seen.device)
+    return (seen & past) | itself

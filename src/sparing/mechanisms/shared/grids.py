@@ -48,7 +48,7 @@ class Grid:
         front = (self.tokens - stream.shape[2]) % self.stride
         if front or self.behind:
             stream = F.pad(stream, (0, 0, front, self.behind))
-        return stream.unflatten(2, (-1, self.stride))
+        return torch.unflatten(stream, 2, (-1, self.stride))
 
     def tokens_of(self, lined: Tensor) -> Float[Tensor, "batch heads queries dim"]:
         """The queries of a result by lines."""
@@ -60,7 +60,7 @@ class Grid:
         keep = self.keep
         if keep is None:
             keep = torch.ones(1, self.tokens, dtype=torch.bool, device=device)
-        return F.pad(keep, (0, self.behind)).unflatten(1, (-1, self.stride))
+        return torch.unflatten(F.pad(keep, (0, self.behind)), 1, (-1, self.stride))
 
     def far(self, device: torch.device) -> Bool[Tensor, "#batch #stride queries keys"] | None:
         """The keys of its column that a query sees, itself always; None for all.
@@ -105,11 +105,12 @@ def column_attention(
     allowed = None if past else grid.far(q.device)
     if allowed is not None and grid.keep is not None:
         allowed = allowed.flatten(0, 1)[None]
-    mixed = F.scaled_dot_product_attention(*lines, allowed, dropout, past)
+    own_q, own_k, own_v = lines
+    mixed = F.scaled_dot_product_attention(own_q, own_k, own_v, allowed, dropout, past)
     if grid.keep is None:
-        mixed = mixed.unflatten(0, (batch, heads))
+        mixed = torch.unflatten(mixed, 0, (batch, heads))
     else:
-        mixed = mixed.unflatten(1, (batch, grid.stride)).transpose(0, 1)
+        mixed = torch.unflatten(mixed, 1, (batch, grid.stride)).transpose(0, 1)
     return grid.tokens_of(mixed.transpose(2, 3)).view(batch, heads, grid.queries, dim)
 
 
@@ -128,21 +129,21 @@ def near_and_columns(
     scores = (grid.lines - grid.skipped) * grid.stride * (near.shape[3] + grid.lines)
     count = parts(4 * q.shape[0] * q.shape[1] * scores * 4, q.shape[1], q.device)
     if count == 1:
-        return _merged(q, k, v, grid, near, far, dropout)
-    groups = zip(*(stream.tensor_split(count, 1) for stream in (q, k, v)), strict=True)
-    return torch.cat([_merged(*group, grid, near, far, dropout) for group in groups], 1)
+        return _merged((q, k, v), grid, near, far, dropout)
+    cut = (stream.tensor_split(count, 1) for stream in (q, k, v))
+    mixed = [_merged(group, grid, near, far, dropout) for group in zip(*cut, strict=True)]
+    return torch.cat(mixed, 1)
 
 
 def _merged(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    streams: tuple[Tensor, ...],
     grid: Grid,
     near: Tensor,
     far: Tensor | None,
     dropout: float,
 ) -> Float[Tensor, "batch heads queries dim"]:
     """Both sets for some heads: products by line and by column, joined line by line."""
+    q, k, v = streams
     batch, heads, _, dim = q.shape
     shape, window = (batch, heads, grid.lines - grid.skipped, grid.stride), near.shape[3]
     by_line = grid.lined(q)
@@ -181,5 +182,5 @@ def _windows(stream: Tensor, grid: Grid, window: int) -> Float[Tensor, "lines wi
     framed = F.pad(lined.reshape(-1, lined.shape[4]), (0, 0, size, window - 2 * size))
     seen = framed.unfold(0, window, size).mT
     if grid.skipped:
-        seen = seen.unflatten(0, (rows, lines))[:, grid.skipped :].flatten(0, 1)
+        seen = torch.unflatten(seen, 0, (rows, lines))[:, grid.skipped :].flatten(0, 1)
     return seen

@@ -1,4 +1,4 @@
-"""Blocks whose last tokens are seen from everywhere: one copy of these for many blocks."""
+"""Blocks with last tokens that are seen from everywhere: one copy of these for many blocks."""
 
 from __future__ import annotations
 
@@ -52,17 +52,16 @@ class _Summaries:
         behind = -keys % size
         count = (keys + behind) // size
         order = torch.arange(count * size, device=rows.k.device)
-        places = order.unflatten(0, (count, size))[:, size - fixed.summary :].flatten()
+        places = torch.unflatten(order, 0, (count, size))[:, size - fixed.summary :].flatten()
         real = rows.real
         if real is not None:
             real = F.pad(real, (0, behind))[:, places]
         elif behind:
             real = (places < keys)[None]
+        streams = rows.k, rows.v
         k, v = (
-            (F.pad(stream, (0, 0, 0, behind)) if behind else stream)
-            .unflatten(2, (count, size))[:, :, :, size - fixed.summary :]
-            .flatten(2, 3)
-            for stream in (rows.k, rows.v)
+            torch.unflatten(stream, 2, (count, size))[:, :, :, size - fixed.summary :].flatten(2, 3)
+            for stream in (F.pad(part, (0, 0, 0, behind)) if behind else part for part in streams)
         )
         return cls(k, v, places, real)
 
@@ -83,10 +82,10 @@ def _alone(rows: Aligned, fixed: Fixed, marked: _Summaries, dropout: float) -> T
         strict=True,
     )
     mixed = []
-    for own, value, places in groups:
+    for inner, value, places in groups:
         seen = (marked.places <= places.unsqueeze(1))[None, None]
         seen = seen if marked.real is None else seen & marked.real[:, None, None]
-        mixed.append(_or_value(own, value, marked, seen, dropout))
+        mixed.append(_or_value(inner, value, marked, seen, dropout))
     return torch.cat(mixed, 2) if count > 1 else mixed[0]
 
 
@@ -103,8 +102,8 @@ def _or_value(
 def _with_own(rows: Aligned, fixed: Fixed, marked: _Summaries, dropout: float) -> Tensor:
     """Groups of blocks against a copy of the summaries and the group's own tokens, masked.
 
-    A group has about half as many tokens as there are summaries: then their copies are twice the
-    row, and the scores half as many again as those that are seen.
+    A group has about half as many tokens as there are summaries. Then their copies are twice the
+    row, and half as many scores again are computed as are seen.
     """
     size, keys, queries = fixed.size, rows.k.shape[2], rows.q.shape[2]
     group = max(1, len(marked.places) // (2 * size)) * size
@@ -112,15 +111,16 @@ def _with_own(rows: Aligned, fixed: Fixed, marked: _Summaries, dropout: float) -
     count = -(-(keys - start) // group)
     front, behind = keys - queries - start, start + count * group - keys
     apart, real = rows.real is not None, rows.real
-    q = _lined(F.pad(rows.q, (0, 0, front, behind)), apart).unflatten(2, (-1, group))
+    q = _in_groups(F.pad(rows.q, (0, 0, front, behind)), group, apart)
     k, v = (
-        _lined(F.pad(stream[:, :, start:], (0, 0, 0, behind)), apart).unflatten(2, (-1, group))
+        _in_groups(F.pad(stream[:, :, start:], (0, 0, 0, behind)), group, apart)
         for stream in (rows.k, rows.v)
     )
     far = _lined(marked.k, apart), _lined(marked.v, apart)
     if real is None and behind:
         real = torch.ones(1, keys, dtype=torch.bool, device=q.device)
-    real = None if real is None else F.pad(real[:, start:], (0, behind)).unflatten(1, (-1, group))
+    if real is not None:
+        real = torch.unflatten(F.pad(real[:, start:], (0, behind)), 1, (-1, group))
     seen = len(marked.places) + group
     needed = q.numel() // q.shape[3] // group * seen * 2 * q.shape[3] * q.element_size()
     needed += count * group * seen * (1 + q.element_size())
@@ -140,6 +140,13 @@ def _lined(stream: Tensor, apart: bool) -> Float[Tensor, "lines samples tokens d
     return stream.transpose(0, 1) if apart else stream.flatten(0, 1).unsqueeze(1)
 
 
+def _in_groups(
+    stream: Tensor, group: int, apart: bool
+) -> Float[Tensor, "lines samples groups _ _"]:
+    """The same, its tokens in groups."""
+    return torch.unflatten(_lined(stream, apart), 2, (-1, group))
+
+
 def _allowed(
     fixed: Fixed,
     marked: _Summaries,
@@ -154,19 +161,20 @@ def _allowed(
     """
     device, count = marked.places.device, part.stop - part.start
     order = torch.arange(group, device=device)
-    own = order // fixed.size == order[:, None] // fixed.size
-    own = own & (order % fixed.size < fixed.size - fixed.summary)
-    own = own.tril() if fixed.causal else own
+    inner = order // fixed.size == order[:, None] // fixed.size
+    inner = inner & (order % fixed.size < fixed.size - fixed.summary)
+    inner = inner.tril() if fixed.causal else inner
     far = torch.ones_like(marked.places, dtype=torch.bool)[None, None, None]
     if fixed.causal:
         positions = torch.arange(start, start + count * group, device=device)
-        far = (marked.places <= positions.unsqueeze(1)).unflatten(0, (count, group))[None]
+        far = marked.places <= positions.unsqueeze(1)
+        far = torch.unflatten(far, 0, (count, group))[None]
     if marked.real is not None:
         far = far & marked.real[:, None, None]
-    near = own[None, None]
+    near = inner[None, None]
     if real is not None:
         near = near & real[:, part].unsqueeze(2)
-    shape = torch.broadcast_shapes(far.shape[:3], near.shape[:3])
+    shape = [max(pair) for pair in zip(far.shape[:3], near.shape[:3], strict=True)]
     allowed = torch.cat([far.expand(*shape, -1), near.expand(*shape, -1)], 3)
     return allowed if real is None else allowed | ~allowed.any(3, keepdim=True)
 
@@ -181,9 +189,9 @@ def _mixed(
     """Some groups in one call, each with its copy of the summaries."""
     q, k, v = (stream[:, :, part] for stream in streams)
     own_k, own_v = (
-        torch.cat([marked.unsqueeze(2).expand(-1, -1, q.shape[2], -1, -1), own], 3).flatten(1, 2)
-        for marked, own in zip(far, (k, v), strict=True)
+        torch.cat([marked.unsqueeze(2).expand(-1, -1, q.shape[2], -1, -1), inner], 3).flatten(1, 2)
+        for marked, inner in zip(far, (k, v), strict=True)
     )
     allowed = allowed.flatten(0, 1)[None]
     mixed = F.scaled_dot_product_attention(q.flatten(1, 2), own_k, own_v, allowed, dropout)
-    return mixed.unflatten(1, (q.shape[1], -1)).flatten(2, 3)
+    return torch.unflatten(mixed, 1, (q.shape[1], -1)).flatten(2, 3)

@@ -134,8 +134,8 @@ def windowed(
 ) -> Float[Tensor, "batch heads queries dim"]:
     """Exact softmax attention of each block of queries over the kept keys of its window.
 
-    Blocks count from token 0, and the queries are the last tokens. A query whose own key is a pad
-    sees that as well, so that it has a finite value.
+    Blocks count from token 0, and the queries are the last tokens. A pad sees itself as well, so
+    that it has a finite value.
     """
     batch, heads, queries, _ = q.shape
     start = max(0, (k.shape[2] - queries) // windows.size * windows.size - windows.before)
@@ -153,8 +153,8 @@ def windowed(
     if columns is not None:
         assert allowed is not None
         own_k, own_v = (
-            torch.cat([cut.repeated(cut.lined(beside)), own], 2)
-            for beside, own in ((columns.k, own_k), (columns.v, own_v))
+            torch.cat([cut.repeated(cut.lined(beside)), inner], 2)
+            for beside, inner in ((columns.k, own_k), (columns.v, own_v))
         )
         seen = cut.queries(columns.seen.unsqueeze(0))
         allowed = torch.cat([seen, allowed.expand(-1, seen.shape[1], -1, -1)], 3)
@@ -212,10 +212,11 @@ class _Cut:
             total = windows.before + samples * length + windows.after
             framed = lined.new_zeros(len(lined), total, lined.shape[3])
             inner = framed[:, windows.before : windows.before + samples * length]
-            inner.unflatten(1, (samples, length))[:, :, : self.tokens] = lined
+            torch.unflatten(inner, 1, (samples, length))[:, :, : self.tokens] = lined
         seen = framed.unfold(1, windows.window, windows.size).mT
         if self.skipped:
-            seen = seen.unflatten(1, (samples, self.blocks))[:, :, self.skipped :].flatten(1, 2)
+            seen = torch.unflatten(seen, 1, (samples, self.blocks))
+            seen = seen[:, :, self.skipped :].flatten(1, 2)
         return seen
 
     def repeated(self, lined: Tensor) -> Float[Tensor, "lines blocks columns dim"]:
@@ -235,20 +236,20 @@ class _Cut:
         places = starts + (order - windows.before)
         real = (places >= 0) & (places < self.tokens)
         if keep is not None:
-            kept = self.keys(keep[None, :, :, None])[..., 0]
-            real = (kept.unflatten(1, (len(keep), -1)) & real).flatten(1, 2)[0]
+            flags = self.keys(keep[None, :, :, None])[..., 0]
+            real = (torch.unflatten(flags, 1, (len(keep), -1)) & real).flatten(1, 2)[0]
         real = real[None, :, None]
         if windows.inside is None:
             return real | ~real.any(3, keepdim=True)
-        own = order == order[: windows.size, None] + windows.before
-        return (windows.inside & real) | own
+        itself = order == order[: windows.size, None] + windows.before
+        return (windows.inside & real) | itself
 
     def joined(
         self, mixed: Float[Tensor, "lines blocks size dim"], batch: int, heads: int
     ) -> Float[Tensor, "batch heads queries dim"]:
         """Undo ``lined`` and ``queries``."""
         samples = batch if self.padded else 1
-        rows = mixed.unflatten(1, (samples, -1)).flatten(2, 3)
+        rows = torch.unflatten(mixed, 1, (samples, -1)).flatten(2, 3)
         rows = rows[:, :, self.front : self.front + self.length]
         return rows.transpose(0, 1) if self.padded else rows.view(batch, heads, *rows.shape[2:])
 
@@ -331,10 +332,10 @@ class Aligned:
         index = torch.arange(keys, device=q.device) + first.unsqueeze(1)
         inside = index < keys
         index = index.clamp(max=keys - 1)
-        own = (index - (keys - queries)).clamp(min=0)
+        of_queries = (index - (keys - queries)).clamp(min=0)
         real = keep.gather(1, index) & inside
         moved_k, moved_v = picked(k, index), picked(v, index)
-        return cls(picked(q, own), moved_k, moved_v, real, first, keys - queries, queries)
+        return cls(picked(q, of_queries), moved_k, moved_v, real, first, keys - queries, queries)
 
     def back(self, mixed: Tensor) -> Tensor:
         """A result at the positions of the queries; any finite value at leading pads."""
