@@ -56,7 +56,8 @@ class Bigbird(Mechanism):
     own tokens. Global blocks can be chosen. Random blocks differ from each other and from all other
     seen blocks, in evaluation too. (There the transformers library sees block 0 several times
     instead.) The causal form is not in the paper. In it, blocks counted from the end are not
-    global: a token must not depend on how many follow.
+    global: a token must not depend on how many follow. On CUDA devices FlexAttention reads
+    blocks of 128 tokens where they are; on others seen blocks are gathered.
     """
 
     traits = Traits(

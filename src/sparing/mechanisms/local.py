@@ -47,6 +47,7 @@ class Local(Mechanism):
     ones). What differs: any length, and blocks that follow each row's own tokens instead of its
     pads. The paper gives the number of blocks, here their size is fixed, so the cost stays linear.
     A head that looks only at another block cannot be causal: its first block would see nothing.
+    On accelerators rows with pads are first moved to begin with a real token.
     """
 
     traits = Traits(

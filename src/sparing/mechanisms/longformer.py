@@ -52,7 +52,7 @@ class Longformer(Mechanism):
     softmax. Keys and values of the global projections are never built: scores are taken between K^T
     q_i and x_j, and V is applied to the mixed x_j. That costs globals / dim of the cost of
     projecting every token. Global tokens are fixed by position: a choice per input would need a
-    stream that layers do not provide.
+    stream that layers do not provide. On CUDA devices FlexAttention does all but the global rows.
     """
 
     global_q: Tensor

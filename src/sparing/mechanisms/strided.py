@@ -52,7 +52,8 @@ class Strided(Mechanism):
     What differs: any length; the form that is not causal drops j <= i; a key in both sets counts
     once. The strided first set has ``stride`` tokens, as in the authors' code; their formula also
     has the one ``stride`` away, which is in the second. The fixed second set, causal, is empty for
-    the first tokens, hence the rule for empty sets.
+    the first tokens, hence the rule for empty sets. On accelerators the merged set stores
+    its scores, in float32.
     """
 
     traits = Traits(

@@ -33,7 +33,8 @@ class Window(Mechanism):
     Source: Beltagy, Peters and Cohan, 2020, arXiv 2004.05150, section 3.1 (one sided window of
     ``radius``, half of their w; no global tokens, no dilation). What differs: the window is exact
     at any length, where implementations in blocks of w look up to w further or need multiples of w.
-    Blocks are overlapping views of keys and values, not copies.
+    Blocks are overlapping views of keys and values, not copies. On CUDA devices FlexAttention skips
+    what is outside the band.
     """
 
     traits = Traits(
