@@ -57,7 +57,7 @@ def dense(counts, numbers):
 
 
 def patterns(size):
-    for radius in (0, 1, 100, 128, 129, 257):
+    for radius in (0, 1, 126, 127, 128, 129, 254, 255, 257):
         for after in (0, radius):
             yield flex.band(size, radius, after, None, None, CPU)
     marked = torch.zeros(1, size[1], dtype=torch.bool)
