@@ -123,7 +123,7 @@ class Local(Mechanism):
             seen = self._square(rows, mask.causal)
             return rows.back(fused_softmax(*streams[:3], seen, dropout=dropout))
         inside = None
-        if mask.causal:
+        if mask.causal and (before or rows.real is not None):
             inside = torch.ones(size, before + size, dtype=torch.bool, device=q.device).tril(before)
         windows = Windows(size, before, after, inside, past=mask.causal and before == 0)
         return rows.back(windowed(*streams, windows, dropout))
