@@ -17,8 +17,6 @@ from sparing.testing.subject import TOKENS, call, masks, require_close, streams
 from sparing.testing.subjects import subjects
 
 DEVICE = "cuda"
-# The strided mechanism looks up which keys are left; tensors on "meta" have no values.
-NEEDS_VALUES = ("strided2", "strided2-causal", "strided3", "strided3-causal")
 
 
 def _on_accelerator(test):
@@ -35,13 +33,6 @@ def _cases():
                 yield pytest.param(subject, causal, id=case_id)
 
 
-def _cases_without_values():
-    refused = pytest.mark.xfail(raises=NotImplementedError, strict=True)
-    for case in _cases():
-        marks = (refused,) if case.id in NEEDS_VALUES else ()
-        yield pytest.param(*case.values, id=case.id, marks=marks)
-
-
 def _padded(causal):
     keep = torch.ones(3, TOKENS, dtype=torch.bool)
     keep[1, TOKENS // 3 :] = False
@@ -53,7 +44,7 @@ def _moved(mask):
     return Mask(keep=mask.keep.to(DEVICE), causal=mask.causal)
 
 
-@pytest.mark.parametrize(("subject", "causal"), list(_cases_without_values()))
+@pytest.mark.parametrize(("subject", "causal"), list(_cases()))
 def test_no_tensor_is_left_on_the_processor(subject, causal):
     made = subject.make().to("meta")
     given = tuple(stream.to("meta").requires_grad_() for stream in streams(made, 3, TOKENS))

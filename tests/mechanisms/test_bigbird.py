@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sparing import Heads, Mask, UsageError, Workload, mechanism
-from sparing.mechanisms.bigbird import _NONE
+from sparing.mechanisms._seen_blocks import NONE
 from sparing.testing.entries.bigbird import dense_bigbird, seen_blocks
 
 
@@ -32,8 +32,8 @@ def padded(kind, tokens):
 def blocks_of(made, blocks, causal=False):
     """Per head and block, the blocks it sees, as stored in the table."""
     rows = torch.arange(blocks)
-    table = made._chosen(rows, torch.tensor([blocks]), causal)[0]
-    return [[[j for j in row if j < _NONE] for row in head] for head in table.tolist()]
+    table = made._seen.chosen(made.draws, rows, torch.tensor([blocks]), causal)[0]
+    return [[[j for j in row if j < NONE] for row in head] for head in table.tolist()]
 
 
 @pytest.mark.parametrize("learning", range(3))

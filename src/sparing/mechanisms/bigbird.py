@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import torch
-from jaxtyping import Float, Int
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sparing.core.errors import UsageError
+from sparing.core.execution.path import Call, Path
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
@@ -18,16 +20,18 @@ from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._pieces import Row, row_by_row
-from sparing.mechanisms._sparse import (
-    CACHED_ELEMENTS,
-    Gathering,
-    Run,
-    gathered_attention,
-)
+from sparing.mechanisms._seen_blocks import NONE, Seen, runs
+from sparing.mechanisms._sparse import CACHED_ELEMENTS, Gathering, gathered_attention
+from sparing.mechanisms.shared import flex
 from sparing.mechanisms.shared.arithmetic import fused_softmax
+from sparing.mechanisms.shared.gathered import Chosen, blocked, gathered, unblocked
+from sparing.mechanisms.shared.windows import Aligned, few_rows, numbers, picked, placed
 
-_NONE = 1 << 40
-"""Marks a slot without a block: more than any row has."""
+_MOST_TABLES = 16
+"""Chosen blocks that a mechanism remembers, for as many lengths of rows."""
+_tables: WeakKeyDictionary[Bigbird, dict[tuple[object, ...], tuple[Tensor, Tensor]]] = (
+    WeakKeyDictionary()
+)
 
 
 class Bigbird(Mechanism):
@@ -52,7 +56,8 @@ class Bigbird(Mechanism):
     own tokens. Global blocks can be chosen. Random blocks differ from each other and from all other
     seen blocks, in evaluation too. (There the transformers library sees block 0 several times
     instead.) The causal form is not in the paper. In it, blocks counted from the end are not
-    global: a token must not depend on how many follow.
+    global: a token must not depend on how many follow. On CUDA devices FlexAttention reads
+    blocks of 128 tokens where they are; on others seen blocks are gathered.
     """
 
     traits = Traits(
@@ -63,6 +68,7 @@ class Bigbird(Mechanism):
         causal=True,
         random=True,
     )
+    accelerated = ("flex", "accelerator")
     draws: Tensor
 
     def __init__(
@@ -114,20 +120,155 @@ class Bigbird(Mechanism):
 
         return row_by_row(mix_row, Row(q, k, v, mask.keep), alike=mask.keep is None)
 
+    def limits(self, path: Path, call: Call) -> str:
+        """FlexAttention has no dropout, is for long rows, and joins blocks to its own."""
+        if path != "flex":
+            return ""
+        fits = flex.fits(min(self.block, call.keys)) or call.device == "cpu"
+        return flex.limit(call, self._dropped) if fits else "its blocks do not fit into 128 tokens"
+
+    def mix_accelerator(  # type: ignore[override]  # the streams, by name
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        *,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """All blocks in one call, with the gathered blocks of each; then the global blocks."""
+        rows = Aligned.of(q, k, v, mask.keep)
+        keys, queries = k.shape[2], rows.q.shape[2]
+        chosen = self._known(rows, mask.causal)
+        mixed = gathered(rows.q, rows.k, rows.v, rows.real, chosen, self._dropped)
+        places, real = self._global_places(rows, mask.causal)
+        if places is not None:
+            places = places - (keys - queries) // chosen.size
+            whole = self._whole(rows, places, chosen.size, mask.causal)
+            spread = placed(mixed.flatten(3), whole, places, real)
+            mixed = spread.view_as(mixed)
+        return rows.back(unblocked(mixed, keys, queries))
+
+    def mix_flex(
+        self, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """The same by FlexAttention, which skips blocks that are not seen."""
+        rows = Aligned.of(q, k, v, mask.keep)
+        chosen = self._known(rows, mask.causal)
+        size = (rows.q.shape[2], k.shape[2])
+
+        def pattern() -> flex.Pattern:
+            seen = self._seen_table(rows, chosen, mask.causal)
+            return flex.table(size, seen, chosen.size, mask.causal, rows.real)
+
+        state = None if self.draws.is_inference() else self.draws._version
+        key = ("bigbird", self._seen, mask.causal, state)
+        streams = rows.q, rows.k, rows.v
+        return rows.back(flex.attend(*streams, key, mask.keep, pattern, self.draws))
+
+    def _seen_table(
+        self, rows: Aligned, chosen: Chosen, causal: bool
+    ) -> Bool[Tensor, "batch_or_1 heads rows columns"]:
+        """Whether a block sees another one; global blocks see all."""
+        numbers_of = chosen.blocks
+        count = numbers_of.shape[2]
+        seen = torch.zeros(*numbers_of.shape[:3], count + 1, dtype=torch.bool, device=rows.k.device)
+        inside = (numbers_of >= 0) & (numbers_of < count)
+        seen = seen.scatter(3, numbers_of.where(inside, count), True)[..., :count]
+        places, real = self._global_places(rows, causal)
+        if places is None:
+            return seen
+        here = places.unsqueeze(1) == torch.arange(count, device=places.device).unsqueeze(1)
+        here = here if real is None else here & real.unsqueeze(1)
+        return seen | here.any(2)[:, None, :, None]
+
+    def _known(self, rows: Aligned, causal: bool) -> Chosen:
+        """The chosen blocks, for all rows at once where a row's end does not matter."""
+        keys = rows.k.shape[2]
+        size = min(self.block, keys)
+        count = -(-keys // size)
+        if causal or rows.real is None:
+            return Chosen(size, self._table(count, causal), causal)
+        blocks = (Mask(rows.real).span() + size - 1) // size
+        numbered = torch.arange(count, device=blocks.device)
+        return Chosen(size, self._seen.chosen(self.draws, numbered, blocks, False)[..., :count])
+
+    def _table(self, count: int, causal: bool) -> Int[Tensor, "1 heads rows slots"]:
+        """The chosen blocks in rows of so many blocks, computed once; a block's own first."""
+        device, known = self.draws.device, _tables.setdefault(self, {})
+        slots = min(count, self._seen.slots(causal))
+        if device.type == "meta":
+            return torch.empty(1, self.heads.count, count, slots, dtype=torch.int64, device=device)
+        state = None if self.draws.is_inference() else self.draws._version
+        key = (count, causal, device, id(self.draws), state)
+        if is_traced() or key not in known:
+            while len(known) >= _MOST_TABLES:
+                known.pop(next(iter(known)))
+            with torch.inference_mode(False):
+                rows = torch.arange(count, device=device)
+                table = self._seen.chosen(self.draws, rows, rows.new_full((1,), count), causal)[
+                    ..., :slots
+                ]
+            table = table.where(table < NONE, -1).sort(-1, descending=True).values
+            if is_traced():
+                return table
+            known[key] = table, self.draws  # so that no other tensor gets its identity
+        return known[key][0]
+
+    def _global_places(
+        self, rows: Aligned, causal: bool
+    ) -> tuple[Int[Tensor, "#batch globals"] | None, Bool[Tensor, "batch globals"] | None]:
+        """The numbers of the global blocks, and which of them a row has (None: all)."""
+        keys = rows.k.shape[2]
+        size = min(self.block, keys)
+        if causal or rows.real is None:
+            marked = sorted(self._seen.global_rows(-(-keys // size), causal))
+            return (numbers(marked, rows.k.device)[None] if marked else None), None
+        if not self.global_blocks:
+            return None, None
+        blocks = (Mask(rows.real).span() + size - 1).unsqueeze(1) // size
+        given = numbers(self.global_blocks, rows.k.device)
+        places = given.where(given >= 0, given + blocks)
+        return places, (places >= 0) & (places < blocks)
+
+    def _whole(
+        self, rows: Aligned, places: Int[Tensor, "#batch globals"], size: int, causal: bool
+    ) -> Float[Tensor, "batch heads globals block_dim"]:
+        """The global blocks of queries against all keys, causal those up to them."""
+        keys, (batch, heads, _, dim) = rows.k.shape[2], rows.q.shape
+        cut = blocked(rows.q, keys, size).flatten(3)
+        taken = picked(cut, places.clamp(0, cut.shape[2] - 1)).view(batch, heads, -1, dim)
+        k, v, real = rows.k, rows.v, rows.real
+        if causal:
+            reach = min(keys, (max(self._seen.global_rows(-(-keys // size), True)) + 1) * size)
+            k, v = k[:, :, :reach], v[:, :, :reach]
+            real = None if real is None else real[:, :reach]
+        elif real is None:
+            whole = F.scaled_dot_product_attention(taken, k, v, dropout_p=self._dropped)
+            return whole.view(batch, heads, -1, size * dim)
+        allowed = None if real is None else real[:, None, None]
+        if causal:
+            first = (keys - rows.q.shape[2]) // size
+            within = torch.arange(size, device=places.device)
+            ends = ((places + first).unsqueeze(2) * size + within).flatten(1)[:, None, :, None]
+            past = torch.arange(k.shape[2], device=places.device) <= ends
+            allowed = past if allowed is None else past & allowed
+        whole = few_rows(taken, k, v, allowed, dropout=self._dropped)
+        return whole.view(batch, heads, -1, size * dim)
+
     @property
     def _dropped(self) -> float:
         return self.dropout if self.training else 0.0
 
     @property
-    def _seen(self) -> _Seen:
-        return _Seen(self.block, self.window_blocks // 2, self.global_blocks, self.random_blocks)
+    def _seen(self) -> Seen:
+        return Seen(self.block, self.window_blocks // 2, self.global_blocks, self.random_blocks)
 
     def cost(self, work: Workload) -> Cost:
         """Two products over the pairs in the blocks; gathered blocks are stored besides."""
-        runs = _runs(self._seen, work.queries, work.keys, work.causal)
-        pairs = work.rows * sum(run.pairs for run in runs)
+        row_runs = runs(self._seen, work.queries, work.keys, work.causal)
+        pairs = work.rows * sum(run.pairs for run in row_runs)
         output = work.rows * work.queries * work.dim
-        gathered = [run.blocks * run.slots * self.block * work.dim * work.heads for run in runs]
+        gathered = [run.blocks * run.slots * self.block * work.dim * work.heads for run in row_runs]
         return Cost(
             matmul_flops=4 * pairs * work.dim,
             other_flops=5 * pairs,
@@ -138,48 +279,9 @@ class Bigbird(Mechanism):
         """The blocks that each block of a row sees, and which of them run together."""
         blocks = -(-keys // self.block)
         rows = torch.arange(blocks, device=self.draws.device)
-        chosen = self._chosen(rows, rows.new_full((1,), blocks), causal)
-        runs = _runs(self._seen, queries, keys, causal)
-        return Gathering(self.block, causal, runs, chosen[0])
-
-    def _chosen(
-        self, rows: Int[Tensor, " rows"], blocks: Int[Tensor, " batch"], causal: bool
-    ) -> Int[Tensor, "batch heads rows slots"]:
-        """The blocks that each of ``rows`` sees where a sample has so many ``blocks``, ascending.
-
-        Slots that are left over hold ``_NONE`` or more.
-        """
-        half = self.window_blocks // 2
-        ahead = torch.arange(-half, 1 if causal else half + 1, device=rows.device)
-        limit = rows[None, :, None] + 1 if causal else blocks[:, None, None]
-        limit = limit.expand(blocks.shape[0], rows.shape[0], 1)
-        parts = [(rows[:, None] + ahead).expand(blocks.shape[0], -1, -1)]
-        for number in self.global_blocks:
-            if number >= 0:
-                parts.append(torch.full_like(limit, number))
-            elif not causal:
-                parts.append((blocks[:, None, None] + number).expand_as(limit))
-        known = _as_set(torch.cat(parts, -1), limit)[:, None]
-        eligible = limit[:, None, :, 0] - (known < _NONE).sum(-1)
-        known = known.expand(-1, self.heads.count, -1, -1)
-        drawn = self._drawn(rows, eligible)
-        return torch.cat([known, _skip(drawn, known)], -1).sort(-1).values
-
-    def _drawn(
-        self, rows: Int[Tensor, " rows"], eligible: Int[Tensor, "batch 1 rows"]
-    ) -> Int[Tensor, "batch heads rows random"]:
-        """Different numbers below ``eligible`` for each row, ``_NONE`` where these run out.
-
-        They depend on the random numbers, the row's number and ``eligible`` only, at any length.
-        """
-        noise = _scrambled(self.draws[:, None] ^ _scrambled(rows + 1)[:, None])
-        taken = eligible.new_empty(eligible.shape[0], self.heads.count, rows.shape[0], 0)
-        for number in range(self.random_blocks):
-            left = eligible - number
-            drawn = _skip((noise[..., number] * left.clamp(min=1) >> 32)[..., None], taken)
-            drawn = drawn.where(left[..., None] > 0, _NONE)
-            taken = torch.cat([taken, drawn], -1).sort(-1).values
-        return taken
+        chosen = self._seen.chosen(self.draws, rows, rows.new_full((1,), blocks), causal)
+        row_runs = runs(self._seen, queries, keys, causal)
+        return Gathering(self.block, causal, row_runs, chosen[0])
 
     def _without_loops(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         """The same for any length in one formula, for export: blocks gathered and masked.
@@ -196,7 +298,7 @@ class Bigbird(Mechanism):
         )
         rows = torch.arange(keys // self.block + 2, device=q.device)
         positions = first[:, None, None] + rows[:, None] * self.block + within
-        chosen = self._chosen(rows, blocks, mask.causal)
+        chosen = self._seen.chosen(self.draws, rows, blocks, mask.causal)
         places = chosen[..., None] * self.block + within
         places = (first[:, None, None, None, None] + places).flatten(3)
         allowed = (places < (first + span)[:, None, None, None])[:, :, :, None]
@@ -244,70 +346,3 @@ def _at(stream: Tensor, places: Tensor) -> Tensor:
     heads = torch.arange(stream.shape[1], device=places.device)
     extra = (1,) * (places.ndim - 2)
     return stream[samples.view(-1, 1, *extra), heads.view(1, -1, *extra), places]
-
-
-def _as_set(numbers: Tensor, limit: Tensor) -> Tensor:
-    """Sort along the last axis without duplicates; values outside 0 to ``limit`` are ``_NONE``."""
-    numbers = numbers.where((numbers >= 0) & (numbers < limit), _NONE).sort(-1).values
-    again = torch.zeros_like(numbers, dtype=torch.bool)
-    again[..., 1:] = numbers[..., 1:] == numbers[..., :-1]
-    return numbers.where(~again, _NONE).sort(-1).values
-
-
-def _skip(ranks: Tensor, known: Tensor) -> Tensor:
-    """The rank-th number (from 0) that is not among ``known``, which ascends, for each rank."""
-    gaps = known - torch.arange(known.shape[-1], device=known.device)
-    return ranks + (gaps[..., None, :] <= ranks[..., None]).sum(-1)
-
-
-def _scrambled(numbers: Tensor) -> Tensor:
-    """A hash of integers from 0 to 2**32 - 1 within that range; no product overflows int64."""
-    for _ in range(2):
-        numbers = ((numbers ^ (numbers >> 16)) * 0x45D9F3B) & 0xFFFFFFFF
-    return numbers ^ (numbers >> 16)
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """How many blocks a block sees: ``half`` a window each side, globals and random ones."""
-
-    block: int
-    half: int
-    global_blocks: tuple[int, ...]
-    random_blocks: int
-
-    def global_rows(self, blocks: int, causal: bool) -> set[int]:
-        """The global blocks of a row of so many; causal, its end is not known beforehand."""
-        least = 0 if causal else -blocks
-        return {number % blocks for number in self.global_blocks if least <= number < blocks}
-
-    def run(self, row: int, queries: int, keys: int, causal: bool) -> Run:
-        """One block of a row of ``keys`` tokens, of which the queries are the last, on its own."""
-        size, blocks = self.block, -(-keys // self.block)
-        start, stop = max(row * size, keys - queries), min((row + 1) * size, keys)
-        marked, last = self.global_rows(blocks, causal), row if causal else blocks - 1
-        near = range(max(0, row - self.half), min(last, row + self.half) + 1)
-        known = {number for number in marked if number <= last} | set(near)
-        count = min(len(known) + self.random_blocks, last + 1)
-        if row in marked or count == last + 1:
-            return Run(start, stop, stop if causal else keys)
-        short = blocks * size - keys
-        gathered = count * size - (short if blocks - 1 in known else 0)
-        ragged = short > 0 and not causal and blocks - 1 not in known
-        return Run(start, stop, gathered, slots=count, ragged=ragged)
-
-
-@functools.lru_cache(maxsize=64)
-def _runs(seen: _Seen, queries: int, keys: int, causal: bool) -> tuple[Run, ...]:
-    """All blocks of a row in order; neighbours with equally many keys are one run."""
-    runs: list[Run] = []
-    for row in range((keys - queries) // seen.block, -(-keys // seen.block)):
-        run = seen.run(row, queries, keys, causal)
-        last = runs.pop() if runs else None
-        if last is not None and last.slots == run.slots == 0:
-            runs.append(Run(last.start, run.stop, run.keys))
-        elif last is not None and last.joins(run):
-            runs.append(replace(last, stop=run.stop, blocks=last.blocks + 1))
-        else:
-            runs += [run] if last is None else [last, run]
-    return tuple(runs)

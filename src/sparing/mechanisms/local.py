@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import groupby, pairwise
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sparing.core.errors import UsageError
@@ -20,6 +20,8 @@ from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._blocks import AT_ONCE, Band, Piece
 from sparing.mechanisms._pieces import Row, at_once, mix_pieces, row_by_row
 from sparing.mechanisms.shared.arithmetic import fused_softmax
+from sparing.mechanisms.shared.gathered import Chosen, gathered, unblocked
+from sparing.mechanisms.shared.windows import Aligned, Windows, numbers, windowed
 
 _EVERYWHERE = 2**62
 
@@ -45,6 +47,7 @@ class Local(Mechanism):
     ones). What differs: any length, and blocks that follow each row's own tokens instead of its
     pads. The paper gives the number of blocks, here their size is fixed, so the cost stays linear.
     A head that looks only at another block cannot be causal: its first block would see nothing.
+    On accelerators rows with pads are first moved to begin with a real token.
     """
 
     traits = Traits(
@@ -54,6 +57,7 @@ class Local(Mechanism):
         arm=True,
         causal=True,
     )
+    accelerated = ("accelerator",)
 
     def __init__(
         self,
@@ -97,6 +101,55 @@ class Local(Mechanism):
 
         rows = Row(q, k, v, mask.keep)
         return row_by_row(mix_row, rows, alike=self._cuts_alike(rows))
+
+    def mix_accelerator(  # type: ignore[override]  # the streams, by name
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        *,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """All blocks in one call; rows with pads are first moved to begin with a real token."""
+        dropout = self.dropout if self.training else 0.0
+        rows = Aligned.of(q, k, v, mask.keep)
+        streams = rows.q, rows.k, rows.v, rows.real
+        if self._shifted:
+            mixed = gathered(*streams, self._other_blocks(rows), dropout)
+            return rows.back(unblocked(mixed, k.shape[2], rows.q.shape[2]))
+        size, ahead = min(self.block, k.shape[2]), 0 if mask.causal else self.look_ahead
+        before, after = self.look_back * size, ahead * size
+        if size < before + size + after >= k.shape[2]:
+            seen = self._square(rows, mask.causal)
+            return rows.back(fused_softmax(*streams[:3], seen, dropout=dropout))
+        inside = None
+        if mask.causal and (before or rows.real is not None):
+            inside = torch.ones(size, before + size, dtype=torch.bool, device=q.device).tril(before)
+        windows = Windows(size, before, after, inside, past=mask.causal and before == 0)
+        return rows.back(windowed(*streams, windows, dropout))
+
+    def _square(self, rows: Aligned, causal: bool) -> Bool[Tensor, "#batch 1 queries keys"]:
+        """The keys that each query sees, for rows no longer than a window."""
+        keys = rows.k.shape[2]
+        order = torch.arange(keys, device=rows.k.device)
+        ahead = order // self.block - order[keys - rows.q.shape[2] :, None] // self.block
+        seen = (ahead >= -self.look_back) & (ahead <= self.look_ahead)
+        if causal:
+            seen = seen.tril(keys - rows.q.shape[2])
+        return (seen if rows.real is None else seen & rows.real.unsqueeze(1))[None].view(
+            -1, 1, *seen.shape
+        )
+
+    def _other_blocks(self, rows: Aligned) -> Chosen:
+        """The block that each head looks at; a row with pads has as many blocks as it needs."""
+        keys, device = rows.k.shape[2], rows.k.device
+        size = min(self.block, keys)
+        blocks = torch.arange(-(-keys // size), device=device).view(1, 1, -1, 1)
+        shift = numbers(self._shift_of_heads(), device).view(1, -1, 1, 1)
+        if rows.real is None:
+            return Chosen(size, (blocks + shift) % blocks.shape[2], complete=True)
+        of_row = (Mask(rows.real).span() + size - 1) // size
+        return Chosen(size, (blocks + shift) % of_row.clamp(min=1).view(-1, 1, 1, 1))
 
     def cost(self, work: Workload) -> Cost:
         """Two products over the pairs in the blocks; one small piece is stored besides."""

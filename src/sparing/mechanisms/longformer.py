@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from sparing.core.errors import UsageError
+from sparing.core.execution.path import Call, Path
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
@@ -20,7 +21,9 @@ from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._blocks import AT_ONCE, Band, Columns, band_attention, block_for, plan
+from sparing.mechanisms.shared import flex
 from sparing.mechanisms.shared.arithmetic import fused_softmax
+from sparing.mechanisms.shared.windows import Globals, band, few_rows, numbers, picked, placed
 
 
 class Longformer(Mechanism):
@@ -49,7 +52,7 @@ class Longformer(Mechanism):
     softmax. Keys and values of the global projections are never built: scores are taken between K^T
     q_i and x_j, and V is applied to the mixed x_j. That costs globals / dim of the cost of
     projecting every token. Global tokens are fixed by position: a choice per input would need a
-    stream that layers do not provide.
+    stream that layers do not provide. On CUDA devices FlexAttention does all but the global rows.
     """
 
     global_q: Tensor
@@ -66,6 +69,7 @@ class Longformer(Mechanism):
         causal=True,
         random=True,
     )
+    accelerated = ("flex", "accelerator")
 
     def __init__(
         self,
@@ -109,25 +113,65 @@ class Longformer(Mechanism):
         """The window with the global keys beside it; then the global tokens' own rows."""
         dropout = self.dropout if self.training else 0.0
         offset = k.shape[2] - q.shape[2]
-        band = Band(self.radius, 0 if mask.causal else self.radius, block_for(q))
+        cut = Band(self.radius, 0 if mask.causal else self.radius, block_for(q))
         if not self._chosen(mask.causal):
-            return band_attention(q, k, v, mask.keep, band, dropout)
+            return band_attention(q, k, v, mask.keep, cut, dropout)
         places, real = self._places(k, mask)
         columns = _columns(q, k, v, self.radius, places, real, mask.causal)
-        mixed = band_attention(q, k, v, mask.keep, band, dropout, columns)
-        allowed = _visible(k.shape[2], places, mask)
-        if self.own_projections:
-            rows = self._attend_globally(x, places, allowed, dropout)
-        else:
-            queries = _picked(q, (places - offset).clamp(min=0))
-            rows = fused_softmax(queries, k, v, allowed, dropout=dropout)
+        mixed = band_attention(q, k, v, mask.keep, cut, dropout, columns)
+        rows = self._global_rows(q, k, v, x, places, mask, fused_softmax)
         return _placed(mixed, rows, places - offset, real)
+
+    def limits(self, path: Path, call: Call) -> str:
+        """FlexAttention has no dropout, and is for long rows."""
+        return flex.limit(call, self.dropout if self.training else 0.0) if path == "flex" else ""
+
+    def mix_accelerator(  # type: ignore[override]  # takes the layer's input as well
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        x: Float[Tensor, "batch tokens width"],
+        *,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """The global keys in front of each window's, in one call; then the global rows."""
+        dropout = self.dropout if self.training else 0.0
+        after = 0 if mask.causal else self.radius
+        marked = self._marked(k, mask)
+        mixed = band(q, k, v, mask.keep, self.radius, after, dropout, marked)
+        return self._with_global_rows(mixed, q, k, v, x, marked, mask)
+
+    def mix_flex(
+        self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, *, mask: Mask
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """Window and global keys by FlexAttention; the global rows as on the other path."""
+        marked = self._marked(k, mask)
+        mixed = flex.attend_in_band(q, k, v, mask, self.radius, marked, self.global_tokens)
+        return self._with_global_rows(mixed, q, k, v, x, marked, mask)
+
+    def _with_global_rows(
+        self,
+        mixed: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        x: Tensor,
+        marked: Globals | None,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """The result of the windows with the rows of the global tokens among the queries."""
+        if marked is None:
+            return mixed
+        rows = self._global_rows(q, k, v, x, marked.places, mask, few_rows)
+        # A global token before the first query has a negative position there: it is not placed.
+        return placed(mixed, rows, marked.places - (k.shape[2] - q.shape[2]), marked.real)
 
     def cost(self, work: Workload) -> Cost:
         """The window's pairs and those with global keys; the globals' scores with all x_j."""
-        band = Band(self.radius, 0 if work.causal else self.radius)
+        cut = Band(self.radius, 0 if work.causal else self.radius)
         count, width = len(self._chosen(work.causal)), self.heads.width or 0
-        pieces = plan(work.queries, work.keys, band)
+        pieces = plan(work.queries, work.keys, cut)
         pairs = work.rows * (sum(piece.pairs() for piece in pieces) + work.queries * count)
         rows = work.rows * count
         if self.own_projections:
@@ -176,6 +220,15 @@ class Longformer(Mechanism):
         earlier = places.unsqueeze(2) == places.unsqueeze(1)
         return places, real & ~(earlier & real.unsqueeze(1)).tril(-1).any(2)
 
+    def _marked(self, k: Tensor, mask: Mask) -> Globals | None:
+        """The global tokens for accelerators: without pads they are known without the tensors."""
+        keys = k.shape[2]
+        if mask.keep is not None and self._chosen(mask.causal):
+            return Globals(*self._places(k, mask))
+        counted = {g if g >= 0 else keys + g for g in self._chosen(mask.causal)}
+        places = sorted(counted & set(range(keys)))
+        return Globals(numbers(places, k.device)[None], None) if places else None
+
     def _warn_if_unused(
         self,
         chosen: Sequence[int],
@@ -194,31 +247,50 @@ class Longformer(Mechanism):
                 stacklevel=4,
             )
 
+    def _global_rows(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        x: Tensor,
+        places: Int[Tensor, "#batch globals"],
+        mask: Mask,
+        attend: Callable[..., Tensor],
+    ) -> Float[Tensor, "batch heads globals dim"]:
+        """What the global tokens see: all keys, causal the past ones."""
+        dropout = self.dropout if self.training else 0.0
+        allowed = _visible(k.shape[2], places, mask)
+        if self.own_projections:
+            return self._attend_globally(x, places, allowed, dropout, attend)
+        queries = picked(q, (places - (k.shape[2] - q.shape[2])).clamp(min=0))
+        return attend(queries, k, v, allowed, dropout=dropout)
+
     def _attend_globally(
         self,
         x: Float[Tensor, "batch keys width"],
-        places: Int[Tensor, "batch globals"],
-        allowed: Bool[Tensor, "batch 1 #globals keys"] | None,
+        places: Int[Tensor, "#batch globals"],
+        allowed: Bool[Tensor, "#batch 1 #globals keys"] | None,
         dropout: float,
+        attend: Callable[..., Tensor],
     ) -> Float[Tensor, "batch heads globals dim"]:
         """Rows of the global tokens through their own projections, applied to sums of x only.
 
         q . (K x_j) = (K^T q) . x_j, and sum_j w_j (V x_j + b) = V (sum_j w_j x_j) + b.
         """
         heads, dim, width = self.heads.count, self.heads.dim, x.shape[2]
-        inputs = x.gather(1, places.unsqueeze(2).expand(-1, -1, width))
+        inputs = x.gather(1, places.unsqueeze(2).expand(len(x), -1, width))
         weights = {
             name: parameter.to(x.dtype) for name, parameter in self.named_parameters()
         }  # autocast
         q = F.linear(inputs, weights["global_q"], weights["global_q_bias"])
-        q = q.view(*places.shape, heads, dim)
+        q = q.view(*inputs.shape[:2], heads, dim)
         sought = torch.einsum("bghd,hdw->bghw", q, weights["global_k"].view(heads, dim, width))
         sought = sought.flatten(1, 2).unsqueeze(1) * math.sqrt(width / dim)
         if allowed is not None and allowed.shape[2] > 1:
             allowed = allowed.repeat_interleave(heads, 2)
         tokens = x.unsqueeze(1)
-        seen = fused_softmax(sought, tokens, tokens, allowed, dropout=dropout)
-        seen = seen.view(*places.shape, heads, width)
+        seen = attend(sought, tokens, tokens, allowed, dropout=dropout)
+        seen = seen.view(*inputs.shape[:2], heads, width)
         mixed = torch.einsum("bghw,hdw->bhgd", seen, weights["global_v"].view(heads, dim, width))
         return mixed + weights["global_v_bias"].view(heads, 1, dim)
 
@@ -235,8 +307,8 @@ def _check_options(radius: int, global_tokens: Sequence[int]) -> None:
 
 
 def _visible(
-    keys: int, places: Int[Tensor, "batch globals"], mask: Mask
-) -> Bool[Tensor, "batch 1 #globals keys"] | None:
+    keys: int, places: Int[Tensor, "#batch globals"], mask: Mask
+) -> Bool[Tensor, "#batch 1 #globals keys"] | None:
     """Which keys a global token sees; None for all."""
     allowed = None if mask.keep is None else mask.keep[:, None, None]
     if mask.causal:
@@ -250,7 +322,7 @@ def _columns(
     k: Tensor,
     v: Tensor,
     radius: int,
-    places: Int[Tensor, "batch globals"],
+    places: Int[Tensor, "#batch globals"],
     real: Bool[Tensor, "batch globals"],
     causal: bool,
 ) -> Columns:
@@ -260,19 +332,13 @@ def _columns(
     ahead = places.unsqueeze(1) - positions
     outside = ahead < -radius if causal else ahead.abs() > radius
     seen = outside & real.unsqueeze(1)
-    return Columns(_picked(k, places), _picked(v, places), seen.unsqueeze(1))
-
-
-def _picked(stream: Tensor, places: Int[Tensor, "batch globals"]) -> Tensor:
-    """The tokens at each row's own positions, (batch, heads, globals, dim)."""
-    index = places[:, None, :, None].expand(-1, stream.shape[1], -1, stream.shape[3])
-    return stream.gather(2, index)
+    return Columns(picked(k, places), picked(v, places), seen.unsqueeze(1))
 
 
 def _placed(
     mixed: Float[Tensor, "batch heads queries dim"],
     rows: Float[Tensor, "batch heads globals dim"],
-    places: Int[Tensor, "batch globals"],
+    places: Int[Tensor, "#batch globals"],
     real: Bool[Tensor, "batch globals"],
 ) -> Float[Tensor, "batch heads queries dim"]:
     """Write the global tokens' rows to their positions among the queries."""
@@ -282,7 +348,4 @@ def _placed(
         sample, token = real.nonzero().unbind(1)
         mixed[sample, :, places[sample, token]] = rows[sample, :, token]
         return mixed
-    queries = torch.arange(mixed.shape[2], device=mixed.device).unsqueeze(1)
-    here = (places.unsqueeze(1) == queries) & real.unsqueeze(1)
-    spread = _picked(rows, here.int().argmax(2))
-    return spread.where(here.any(2)[:, None, :, None], mixed)
+    return placed(mixed, rows, places, real)

@@ -18,6 +18,10 @@ from sparing.mechanisms._columns import band_and_columns, column_attention
 from sparing.mechanisms._pieces import Row, row_by_row
 from sparing.mechanisms._summaries import Fixed, fixed_attention, segments
 from sparing.mechanisms.shared.arithmetic import fused_softmax
+from sparing.mechanisms.shared.grids import Grid, near_and_columns
+from sparing.mechanisms.shared.grids import column_attention as by_column
+from sparing.mechanisms.shared.summaries import fixed_attention as by_summaries
+from sparing.mechanisms.shared.windows import Aligned, band
 
 PATTERNS = ("strided", "fixed")
 
@@ -48,7 +52,8 @@ class Strided(Mechanism):
     What differs: any length; the form that is not causal drops j <= i; a key in both sets counts
     once. The strided first set has ``stride`` tokens, as in the authors' code; their formula also
     has the one ``stride`` away, which is in the second. The fixed second set, causal, is empty for
-    the first tokens, hence the rule for empty sets.
+    the first tokens, hence the rule for empty sets. On accelerators the merged set stores
+    its scores, in float32.
     """
 
     traits = Traits(
@@ -58,6 +63,7 @@ class Strided(Mechanism):
         arm=True,
         causal=True,
     )
+    accelerated = ("accelerator",)
 
     def __init__(
         self,
@@ -103,6 +109,37 @@ class Strided(Mechanism):
         first = self._attend("first", row.heads(0, border), mask.causal)
         second = self._attend("second", row.heads(border, q.shape[1]), mask.causal)
         return torch.cat([first, second], 1)
+
+    def mix_accelerator(  # type: ignore[override]  # the streams, by name
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        *,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """Near tokens by lines and far ones by columns; fixed blocks beside copied summaries."""
+        if self.combine != "heads":
+            return self._all_at_once(self.combine, q, k, v, mask)
+        border = (q.shape[1] + 1) // 2
+        first = self._all_at_once("first", q[:, :border], k[:, :border], v[:, :border], mask)
+        if border == q.shape[1]:
+            return first
+        other = self._all_at_once("second", q[:, border:], k[:, border:], v[:, border:], mask)
+        return torch.cat([first, other], 1)
+
+    def _all_at_once(self, kind: str, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+        """One set, or both merged, for a batch on an accelerator."""
+        dropout = self.dropout if self.training else 0.0
+        if self.pattern == "fixed":
+            rows = Aligned.of(q, k, v, mask.keep)
+            return rows.back(by_summaries(rows, self._fixed(kind, mask.causal), dropout))
+        if kind == "first" or (kind == "merged" and k.shape[2] <= self.stride):
+            before = self.stride - 1
+            return band(q, k, v, mask.keep, before, 0 if mask.causal else before, dropout)
+        grid = Grid(k.shape[2], q.shape[2], self.stride, mask.causal, mask.keep)
+        attend = by_column if kind == "second" else near_and_columns
+        return attend(q, k, v, grid, dropout)
 
     def _attend(self, kind: str, row: Row, causal: bool) -> Tensor:
         """One set, or both merged, for all heads of the row."""

@@ -6,12 +6,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from sparing.core.errors import UsageError
+from sparing.core.execution.path import Call, Path
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._blocks import AT_ONCE, Band, band_attention, block_for, plan
+from sparing.mechanisms.shared import flex
+from sparing.mechanisms.shared.windows import band
 
 
 class Window(Mechanism):
@@ -30,7 +33,8 @@ class Window(Mechanism):
     Source: Beltagy, Peters and Cohan, 2020, arXiv 2004.05150, section 3.1 (one sided window of
     ``radius``, half of their w; no global tokens, no dilation). What differs: the window is exact
     at any length, where implementations in blocks of w look up to w further or need multiples of w.
-    Blocks are overlapping views of keys and values, not copies.
+    Blocks are overlapping views of keys and values, not copies. On CUDA devices FlexAttention skips
+    what is outside the band.
     """
 
     traits = Traits(
@@ -40,6 +44,7 @@ class Window(Mechanism):
         arm=True,
         causal=True,
     )
+    accelerated = ("flex", "accelerator")
 
     def __init__(self, heads: Heads, *, radius: int = 128, dropout: float = 0.0) -> None:
         super().__init__(heads)
@@ -60,6 +65,34 @@ class Window(Mechanism):
         dropout = self.dropout if self.training else 0.0
         band = Band(self.radius, 0 if mask.causal else self.radius, block_for(k))
         return band_attention(q, k, v, mask.keep, band, dropout)
+
+    def limits(self, path: Path, call: Call) -> str:
+        """FlexAttention has no dropout, and is for long rows."""
+        return flex.limit(call, self.dropout if self.training else 0.0) if path == "flex" else ""
+
+    def mix_accelerator(  # type: ignore[override]  # the streams, by name
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        *,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """The band as one call over all blocks of queries, their windows being views of a copy."""
+        dropout = self.dropout if self.training else 0.0
+        after = 0 if mask.causal else self.radius
+        return band(q, k, v, mask.keep, self.radius, after, dropout)
+
+    def mix_flex(
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        *,
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """The same by FlexAttention, which skips the blocks outside the band."""
+        return flex.attend_in_band(q, k, v, mask, self.radius, None)
 
     def cost(self, work: Workload) -> Cost:
         """Two products over the pairs in the blocks; one small piece is stored with the result."""

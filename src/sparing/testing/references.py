@@ -43,6 +43,6 @@ def real_tokens(mask: Mask, sample: int, keys: int) -> Bool[Tensor, " keys"]:
 
 
 def real_span(mask: Mask, sample: int, keys: int) -> tuple[int, int]:
-    """The first real token of a sample, and the one after its last."""
-    places = real_tokens(mask, sample, keys).nonzero()[:, 0]
-    return int(places[0]), int(places[-1]) + 1
+    """The first real token of a sample, and the one after its last; 0 and 0 if there is none."""
+    places = real_tokens(mask, sample, keys).nonzero()[:, 0].tolist()
+    return (places[0], places[-1] + 1) if places else (0, 0)

@@ -56,6 +56,7 @@ def _scrambled(number: int) -> int:
     return number ^ (number >> 16)
 
 
+REFERENCE = dense_bigbird
 ENTRIES = (
     Entry(
         (

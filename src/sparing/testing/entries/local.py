@@ -24,8 +24,8 @@ def dense_local(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -> Te
         query_block, key_block = numbers[:, None], numbers
         for head in range(q.shape[1]):
             if shift := made.shifts[head % len(made.shifts)]:
-                seen[sample, head] = key_block == (query_block + shift) % math.ceil(
-                    (last - first) / made.block
+                seen[sample, head] = key_block == (query_block + shift) % max(
+                    1, math.ceil((last - first) / made.block)
                 )
             else:
                 near = (key_block >= query_block - made.look_back) & (
@@ -36,6 +36,7 @@ def dense_local(made: Any, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask) -> Te
     return normalised(scores.exp() * seen, v, mask=mask)
 
 
+REFERENCE = dense_local
 ENTRIES = (
     Entry(
         (

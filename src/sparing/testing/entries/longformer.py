@@ -52,6 +52,7 @@ def _chosen(made: Any, mask: Mask, sample: int, tokens: int) -> list[int]:
     return sorted(position for position in positions if first <= position < last and keep[position])
 
 
+REFERENCE = dense_longformer
 ENTRIES = (
     Entry(
         (

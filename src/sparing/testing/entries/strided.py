@@ -50,6 +50,7 @@ def sets(made: Any, head: int, tokens: int) -> Bool[Tensor, "queries keys"]:
     return chosen[made.combine]
 
 
+REFERENCE = dense_strided
 ENTRIES = (
     Entry(
         (
