@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sparing import Heads, Mask, mechanism
-from sparing.mechanisms.shared import feature_sums
+from sparing.mechanisms.shared.sums import feature_sums
 from sparing.testing.paths import on_path
 
 NAMES = ("linear", "kerformer", "efficient", "cosformer")

@@ -15,7 +15,7 @@ import torch
 
 from sparing import Heads, Mask, Unsupported, mechanism
 from sparing.core.execution.path import Call, PathFailed
-from sparing.mechanisms.shared import feature_sums, fla_sums
+from sparing.mechanisms.shared.sums import feature_sums, fla_sums
 from sparing.testing.paths import on_path
 
 NAMES = ("linear", "kerformer", "efficient", "cosformer")

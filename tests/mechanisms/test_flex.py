@@ -10,7 +10,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from sparing import Mask, Unsupported
 from sparing.core.execution.path import Call, PathFailed, choose
-from sparing.mechanisms.shared import flex
+from sparing.mechanisms.shared.bands import flex
 from sparing.testing.paths import on_path
 from tests.mechanisms.test_bands import agree, built, padded, streams
 

@@ -19,7 +19,7 @@ MOST_FIRST_TIER = 60
 LINEAR = ("cosformer", "efficient", "kerformer", "linear", "performer", "random_features")
 MOST_PASSES = 8.0
 NOT_COUNTED = ("additive", "difference")
-SIZES = ((1, 12, 1536), (2, 12, 1536), (1, 6, 1536), (1, 12, 6144))
+SIZES = ((2, 12, 1536), (3, 12, 1536), (2, 6, 1536), (2, 12, 6144))
 
 
 def _accelerated():

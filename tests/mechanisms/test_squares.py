@@ -7,7 +7,7 @@ import torch
 
 from sparing import Heads, Mask, mechanism
 from sparing.mechanisms.shared import memory
-from sparing.mechanisms.shared.squares import distance_factors
+from sparing.mechanisms.shared.pairs.squares import distance_factors
 from sparing.testing.mathematics import _LargestTensor
 from sparing.testing.paths import on_path
 

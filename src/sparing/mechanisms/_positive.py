@@ -12,8 +12,8 @@ from torch import Tensor
 
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._features import CHUNK, head_groups, spans
-from sparing.mechanisms.shared.past import Weights, mix_past
 from sparing.mechanisms.shared.products import exp_in, in_parts, recorded, split_rows, wide_type
+from sparing.mechanisms.shared.sums.past import Weights, mix_past
 
 _LEAST_EXPONENT = -80.0
 """Causal features of a key are at least exp(-80) = 2e-35 times its largest."""

@@ -16,7 +16,7 @@ from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._pairs import attend_by_scores, held_bytes
 from sparing.mechanisms.shared.arithmetic import dots, wide
-from sparing.mechanisms.shared.squares import attend_to_square
+from sparing.mechanisms.shared.pairs.squares import attend_to_square
 
 
 class Additive(Mechanism):

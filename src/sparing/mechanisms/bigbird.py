@@ -22,10 +22,10 @@ from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._pieces import Row, row_by_row
 from sparing.mechanisms._seen_blocks import NONE, Seen, runs
 from sparing.mechanisms._sparse import CACHED_ELEMENTS, Gathering, gathered_attention
-from sparing.mechanisms.shared import flex
 from sparing.mechanisms.shared.arithmetic import fused_softmax
-from sparing.mechanisms.shared.gathered import Chosen, blocked, gathered, unblocked
-from sparing.mechanisms.shared.windows import Aligned, few_rows, numbers, picked, placed
+from sparing.mechanisms.shared.bands import flex
+from sparing.mechanisms.shared.bands.gathered import Chosen, blocked, gathered, unblocked
+from sparing.mechanisms.shared.bands.windows import Aligned, few_rows, numbers, picked, placed
 
 _MOST_TABLES = 16
 """Chosen blocks that a mechanism remembers, for as many lengths of rows."""

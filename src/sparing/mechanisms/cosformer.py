@@ -27,7 +27,7 @@ from sparing.mechanisms._kernel import (
     state,
 )
 from sparing.mechanisms.shared.arithmetic import dots, wide
-from sparing.mechanisms.shared.feature_sums import (
+from sparing.mechanisms.shared.sums.feature_sums import (
     all_keys,
     nonzero,
     over_all,
@@ -37,7 +37,7 @@ from sparing.mechanisms.shared.feature_sums import (
     weighed,
     widest,
 )
-from sparing.mechanisms.shared.fla_sums import fla_limits, past_by_fla
+from sparing.mechanisms.shared.sums.fla_sums import fla_limits, past_by_fla
 
 _CHOICES = {"activation": ("relu", "elu"), "length": ("own", "fixed")}
 

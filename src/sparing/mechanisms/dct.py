@@ -17,7 +17,7 @@ from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms.shared.arithmetic import fused_softmax, wide
-from sparing.mechanisms.shared.cosines import cosines, cosines_of_rows
+from sparing.mechanisms.shared.lowrank.cosines import cosines, cosines_of_rows
 
 
 class Dct(Mechanism):

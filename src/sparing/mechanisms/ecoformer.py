@@ -17,8 +17,8 @@ from sparing.mechanisms._codes import hard_signs, learned_bits, pair_labels
 from sparing.mechanisms._hashing import by_heads, coarse_normal
 from sparing.mechanisms._kernel import BLOCK, feature_sums, rows_at_once
 from sparing.mechanisms.shared.arithmetic import wide
-from sparing.mechanisms.shared.past import Weights, mix_all, mix_past
 from sparing.mechanisms.shared.products import recorded, wide_product, wide_type
+from sparing.mechanisms.shared.sums.past import Weights, mix_all, mix_past
 
 _LABELLED = 256
 

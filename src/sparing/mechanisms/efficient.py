@@ -29,7 +29,7 @@ from sparing.mechanisms._kernel import (
     sums_before,
 )
 from sparing.mechanisms.shared.arithmetic import dots, fused_softmax, largest_until, wide
-from sparing.mechanisms.shared.feature_sums import (
+from sparing.mechanisms.shared.sums.feature_sums import (
     divided,
     over_all,
     over_past,
@@ -37,7 +37,7 @@ from sparing.mechanisms.shared.feature_sums import (
     past_keys,
     widest,
 )
-from sparing.mechanisms.shared.fla_sums import fla_limits, past_by_fla
+from sparing.mechanisms.shared.sums.fla_sums import fla_limits, past_by_fla
 
 NORMALISATIONS = ("softmax", "scaling")
 

@@ -18,7 +18,7 @@ from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._pairs import attend_by_scores, held_bytes
 from sparing.mechanisms.shared.arithmetic import wide
-from sparing.mechanisms.shared.squares import (
+from sparing.mechanisms.shared.pairs.squares import (
     aligned,
     attend,
     attend_to_square,

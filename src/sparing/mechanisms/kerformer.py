@@ -28,7 +28,7 @@ from sparing.mechanisms._kernel import (
 )
 from sparing.mechanisms._recorded import mapped
 from sparing.mechanisms.shared.arithmetic import dots, wide
-from sparing.mechanisms.shared.feature_sums import (
+from sparing.mechanisms.shared.sums.feature_sums import (
     over_all,
     over_past,
     shares_of_all,
@@ -36,7 +36,7 @@ from sparing.mechanisms.shared.feature_sums import (
     weighed,
     widest,
 )
-from sparing.mechanisms.shared.fla_sums import fla_limits, past_by_fla
+from sparing.mechanisms.shared.sums.fla_sums import fla_limits, past_by_fla
 
 _LEAST_HIDDEN = 4
 _CHOICES = {

@@ -13,7 +13,7 @@ from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._kernel import attend, feature_cost, in_cache, positive
 from sparing.mechanisms.shared.arithmetic import wide
-from sparing.mechanisms.shared.feature_sums import (
+from sparing.mechanisms.shared.sums.feature_sums import (
     over_all,
     over_past,
     shares_of_all,
@@ -21,7 +21,7 @@ from sparing.mechanisms.shared.feature_sums import (
     weighed,
     widest,
 )
-from sparing.mechanisms.shared.fla_sums import fla_limits, past_by_fla
+from sparing.mechanisms.shared.sums.fla_sums import fla_limits, past_by_fla
 
 
 class Linear(Mechanism):

@@ -17,8 +17,8 @@ from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._alignment import first_token, pooled, rolled
-from sparing.mechanisms.shared.along_tokens import along_tokens
 from sparing.mechanisms.shared.arithmetic import fused_softmax, wide
+from sparing.mechanisms.shared.lowrank.along_tokens import along_tokens
 from sparing.mechanisms.shared.precise import attention_to_precise, precise_product
 
 SHARING = ("none", "headwise", "kv", "layerwise")

@@ -20,8 +20,8 @@ from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._blocks import AT_ONCE, Band, Piece
 from sparing.mechanisms._pieces import Row, at_once, mix_pieces, row_by_row
 from sparing.mechanisms.shared.arithmetic import fused_softmax
-from sparing.mechanisms.shared.gathered import Chosen, gathered, unblocked
-from sparing.mechanisms.shared.windows import Aligned, Windows, numbers, windowed
+from sparing.mechanisms.shared.bands.gathered import Chosen, gathered, unblocked
+from sparing.mechanisms.shared.bands.windows import Aligned, Windows, numbers, windowed
 
 _EVERYWHERE = 2**62
 

@@ -21,9 +21,9 @@ from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._blocks import AT_ONCE, Band, Columns, band_attention, block_for, plan
-from sparing.mechanisms.shared import flex
 from sparing.mechanisms.shared.arithmetic import fused_softmax
-from sparing.mechanisms.shared.windows import Globals, band, few_rows, numbers, picked, placed
+from sparing.mechanisms.shared.bands import flex
+from sparing.mechanisms.shared.bands.windows import Globals, band, few_rows, numbers, picked, placed
 
 
 class Longformer(Mechanism):

@@ -19,9 +19,9 @@ from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._alignment import segment_means
 from sparing.mechanisms.shared.arithmetic import fused_softmax, wide
-from sparing.mechanisms.shared.inverse import inverse_steps
-from sparing.mechanisms.shared.precise import HALVES, in_parts
-from sparing.mechanisms.shared.segments import means_of_segments
+from sparing.mechanisms.shared.lowrank.inverse import inverse_steps
+from sparing.mechanisms.shared.lowrank.segments import means_of_segments
+from sparing.mechanisms.shared.products import HALVES, in_parts
 
 PINV = ("iterative", "exact")
 _Means = tuple[Tensor, Tensor | None]

@@ -30,8 +30,8 @@ from sparing.mechanisms._positive import (
 )
 from sparing.mechanisms._random import Directions
 from sparing.mechanisms.shared.arithmetic import wide
-from sparing.mechanisms.shared.past import Weights, mix_all, mix_past
 from sparing.mechanisms.shared.products import wide_type
+from sparing.mechanisms.shared.sums.past import Weights, mix_all, mix_past
 
 _LEAST_FEATURE = 1e-3
 _CHOICES = {"feature_map": ("positive", "relu"), "scaling": ("random", "fixed")}

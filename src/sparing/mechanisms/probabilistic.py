@@ -19,7 +19,7 @@ from sparing.core.mechanism import Mechanism
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms.shared.arithmetic import fused_softmax, wide
-from sparing.mechanisms.shared.precise import in_parts
+from sparing.mechanisms.shared.products import in_parts
 
 
 @dataclass(frozen=True)

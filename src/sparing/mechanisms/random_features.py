@@ -32,8 +32,8 @@ from sparing.mechanisms._positive import (
 )
 from sparing.mechanisms._random import Directions
 from sparing.mechanisms.shared.arithmetic import dots, wide
-from sparing.mechanisms.shared.past import Weights, mix_all, mix_past
 from sparing.mechanisms.shared.products import in_parts, recorded, wide_type
+from sparing.mechanisms.shared.sums.past import Weights, mix_all, mix_past
 
 _FEATURE_MAPS = ("trigonometric", "positive")
 _STARTING_GATE = 3.0

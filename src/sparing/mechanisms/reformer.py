@@ -20,8 +20,8 @@ from sparing.mechanisms._hashing import by_heads, coarse_normal
 from sparing.mechanisms._kernel import rows_at_once
 from sparing.mechanisms._sorted_chunks import Chunks, Order, taken
 from sparing.mechanisms.shared.arithmetic import wide
+from sparing.mechanisms.shared.pairs.sorted_blocks import SortedBlocks, sorted_blocks
 from sparing.mechanisms.shared.precise import precise_product
-from sparing.mechanisms.shared.sorted_blocks import SortedBlocks, sorted_blocks
 
 _SELF_SCORE = -1e5
 """A token's score with itself: it counts only where there is no other key."""

@@ -18,8 +18,8 @@ from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._kernel import in_cache, rows_at_once
 from sparing.mechanisms.shared.arithmetic import stable_order, wide
-from sparing.mechanisms.shared.gaussians import gaussian_sums
-from sparing.mechanisms.shared.inverse import inverse_steps
+from sparing.mechanisms.shared.lowrank.gaussians import gaussian_sums
+from sparing.mechanisms.shared.lowrank.inverse import inverse_steps
 
 INVERSE = ("exact", "iterative")
 _PLACE_BITS = 31

@@ -18,10 +18,10 @@ from sparing.mechanisms._columns import band_and_columns, column_attention
 from sparing.mechanisms._pieces import Row, row_by_row
 from sparing.mechanisms._summaries import Fixed, fixed_attention, segments
 from sparing.mechanisms.shared.arithmetic import fused_softmax
-from sparing.mechanisms.shared.grids import Grid, near_and_columns
-from sparing.mechanisms.shared.grids import column_attention as by_column
-from sparing.mechanisms.shared.summaries import fixed_attention as by_summaries
-from sparing.mechanisms.shared.windows import Aligned, band
+from sparing.mechanisms.shared.bands.grids import Grid, near_and_columns
+from sparing.mechanisms.shared.bands.grids import column_attention as by_column
+from sparing.mechanisms.shared.bands.summaries import fixed_attention as by_summaries
+from sparing.mechanisms.shared.bands.windows import Aligned, band
 
 PATTERNS = ("strided", "fixed")
 

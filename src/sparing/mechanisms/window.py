@@ -13,8 +13,8 @@ from sparing.core.mechanism import Mechanism
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._blocks import AT_ONCE, Band, band_attention, block_for, plan
-from sparing.mechanisms.shared import flex
-from sparing.mechanisms.shared.windows import band
+from sparing.mechanisms.shared.bands import flex
+from sparing.mechanisms.shared.bands.windows import band
 
 
 class Window(Mechanism):

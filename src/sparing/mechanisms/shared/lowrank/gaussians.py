@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from sparing.mechanisms.shared.arithmetic import wide
-from sparing.mechanisms.shared.precise import in_parts
+from sparing.mechanisms.shared.products import in_parts
 
 _PER_KEY = 8
 """Weight of the added key for each true one: what it adds is lost in rounding below that."""

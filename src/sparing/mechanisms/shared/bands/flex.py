@@ -18,7 +18,7 @@ from torch import Tensor
 
 from sparing.core.execution.path import Call, PathFailed
 from sparing.core.mask import Mask
-from sparing.mechanisms.shared.windows import Globals
+from sparing.mechanisms.shared.bands.windows import Globals
 
 BLOCK = 128
 """Tokens in a block of FlexAttention's lists; its kernels' tiles divide it."""

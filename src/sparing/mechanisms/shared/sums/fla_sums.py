@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sparing.core.errors import Unsupported
 from sparing.core.execution.path import LARGEST_HEAD, Call, PathFailed
-from sparing.mechanisms.shared.feature_sums import all_sums
+from sparing.mechanisms.shared.sums.feature_sums import all_sums
 
 
 def fla_limits(call: Call, features: int) -> str:

@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sparing.core.tracing import is_traced
-from sparing.mechanisms.shared.along_tokens import along_tokens, are_together
-from sparing.mechanisms.shared.precise import HALVES, in_parts
+from sparing.mechanisms.shared.lowrank.along_tokens import along_tokens, are_together
+from sparing.mechanisms.shared.products import HALVES, in_parts
 
 
 @dataclass(frozen=True)

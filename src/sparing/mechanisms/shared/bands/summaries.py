@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sparing.mechanisms._summaries import Fixed
+from sparing.mechanisms.shared.bands.windows import Aligned, Windows, windowed
 from sparing.mechanisms.shared.memory import parts_of
-from sparing.mechanisms.shared.windows import Aligned, Windows, windowed
 
 
 def fixed_attention(

@@ -1,0 +1,1 @@
+"""Forms for accelerators of attention to windows, blocks and columns."""

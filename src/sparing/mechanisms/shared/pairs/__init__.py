@@ -1,0 +1,1 @@
+"""Forms for accelerators that need scores of pairs."""

@@ -1,0 +1,1 @@
+"""Forms for accelerators of sums over features."""
