@@ -38,6 +38,7 @@ from sparing.core.mechanism import Mechanism
 from sparing.core.writing import append
 from sparing.measure.latency import paired_latency
 from sparing.measure.machine import commit, machine
+from sparing.mechanisms.shared.bands.flex import compilations
 
 ROOT = Path(__file__).parents[1]
 LENGTHS = (4096, 16384, 65536)
@@ -164,6 +165,7 @@ def one(
             request = call_of(streams, tokens, causal=cell.causal, padded=False)
             row["path"] = choose(made, request).path
             row |= _timed(cell, made, streams, mask, training=training)
+            row["compiled_kernels"] = compilations()
             if goal is not None and row["speed"] < goal and setup.device == "cuda":
                 row["kernels"] = _kernels(_call(made, streams, mask, training=training))
     except Unsupported as refusal:

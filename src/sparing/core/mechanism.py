@@ -155,7 +155,6 @@ class Mechanism(nn.Module, abc.ABC):
 
     def _mixed(self, tensors: dict[str, Tensor], mask: Mask) -> Tensor:
         streams = list(tensors.values())
-        self._check_weights(streams[0].device)
         with compiled_rows() if self._runs_compiled(streams) else nullcontext():
             if streams[0].device.type == "cpu" and forced_path() is None:
                 return self.mix(*streams, mask=mask)
@@ -163,6 +162,7 @@ class Mechanism(nn.Module, abc.ABC):
 
     def _mixed_on_path(self, streams: list[Tensor], mask: Mask, keys: int) -> Tensor:
         """Mix by the path that serves best; one that fails here is left for the next."""
+        self._check_weights(streams[0].device)
         call = call_of(streams, keys, causal=mask.causal, padded=mask.keep is not None)
         path = choose(self, call).path
         if path == "reference":

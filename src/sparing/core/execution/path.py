@@ -85,6 +85,7 @@ class _Forced:
 
 _forced: ContextVar[_Forced | None] = ContextVar("forced_path", default=None)
 _broken: dict[Path, str] = {}
+_blocks = [0]  # how many ``forced`` are open in all threads: with none, nothing is looked up
 
 
 @contextmanager
@@ -96,15 +97,17 @@ def forced(path: str, references: References | None = None) -> Iterator[None]:
     require_choice("on_path", "path", path, PATHS)
     known: Path = path  # type: ignore[assignment]
     token = _forced.set(_Forced(known, references))
+    _blocks[0] += 1
     try:
         yield
     finally:
+        _blocks[0] -= 1
         _forced.reset(token)
 
 
 def forced_path() -> Path | None:
     """The path that is forced; None while a graph is recorded, which cannot read it."""
-    if is_traced():
+    if not _blocks[0] or is_traced():
         return None
     given = _forced.get()
     return None if given is None else given.path
