@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 BATCH, HEADS, TOKENS, DIM = 2, 3, 700, 64
-MOST = {torch.bfloat16: 2.0**-7, torch.float32: 1e-4}
+MOST = {torch.bfloat16: 2.0**-6, torch.float32: 1e-4}
 
 
 def _cases():

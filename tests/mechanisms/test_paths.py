@@ -114,6 +114,26 @@ def test_half_precision_loses_at_most_twice_as_much_as_the_processor_path(subjec
         assert errors["accelerator"] <= 2 * errors["cpu"] + 1e-6
 
 
+@pytest.mark.parametrize(("subject", "causal"), list(_cases()))
+def test_gradients_in_half_precision_keep_their_digits(subject, causal):
+    made, half = subject.make(512), subject.make(512, torch.bfloat16)
+    for exact, rounded in zip(made.state_dict().values(), half.state_dict().values(), strict=True):
+        exact.copy_(rounded)
+    given = streams(half, 3, 260, dtype=torch.bfloat16)
+    mask = Mask(causal=causal)
+    _, known_gradients = _both(made, tuple(stream.double() for stream in given), mask, "cpu")
+    errors = {}
+    for path in ("cpu", "accelerator"):
+        pairs = zip(_both(half, given, mask, path)[1], known_gradients, strict=True)
+        errors[path] = [
+            ((got - exact).norm() / exact.norm().clamp_min(1e-3)).item()
+            for got, exact in pairs
+            if exact is not None
+        ]
+    for ours, plain in zip(errors["accelerator"], errors["cpu"], strict=True):
+        assert ours <= max(3 * plain, 2.0**-6)
+
+
 def _counted():
     for name in _accelerated():
         if name not in NOT_COUNTED:

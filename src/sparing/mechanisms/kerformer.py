@@ -28,6 +28,7 @@ from sparing.mechanisms._kernel import (
 )
 from sparing.mechanisms._recorded import mapped
 from sparing.mechanisms.shared.arithmetic import dots, wide
+from sparing.mechanisms.shared.products import HALVES
 from sparing.mechanisms.shared.sums.feature_sums import (
     over_all,
     over_past,
@@ -152,7 +153,9 @@ class Kerformer(Mechanism):
         self._check_length(k.shape[2])
 
         def rows(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
-            if self._signed():  # sums of both signs cancel: they are taken in float32
+            # Sums of both signs cancel, and the softmax of keys cancels most of their gradients.
+            recorded = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+            if self._signed() or recorded:
                 q, k, v = wide(q), wide(k), wide(v)
             shares, keys = self._shares(q, k, keep, causal=mask.causal)
             return (over_past if mask.causal else over_all)(shares, keys, v)
@@ -172,6 +175,8 @@ class Kerformer(Mechanism):
 
     def limits(self, path: Path, call: Call) -> str:
         """What flash-linear-attention cannot do."""
+        if path == "fla" and call.recorded and call.dtype in HALVES:
+            return "most of the keys' gradient cancels: in half precision it needs float32"
         if path == "fla" and self._signed():
             return "features of both signs are summed in float32"
         return fla_limits(call, call.dim) if path == "fla" else ""
