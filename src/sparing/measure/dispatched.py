@@ -72,7 +72,7 @@ class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _FusedAttention(TorchFunctionMode):
-    """Attention as one operation, as devices have it: on "meta" it would be taken apart."""
+    """Attention as one operation, as devices have it: on "meta" it would be many."""
 
     def __init__(self, counting: _Counting) -> None:
         super().__init__()
