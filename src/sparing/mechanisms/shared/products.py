@@ -88,7 +88,7 @@ def in_parts(
     """
     if dtype not in HALVES:
         return [x.to(dtype)]
-    parts = []
+    parts: list[Tensor] = []
     for part in range(count):
         x = x - parts[-1] if part else x
         parts.append(x.to(dtype))
