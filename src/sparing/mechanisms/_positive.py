@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._features import CHUNK, head_groups, spans
-from sparing.mechanisms.shared.products import exp_in, in_parts, recorded, split_rows, wide_type
+from sparing.mechanisms.shared.products import HALVES, exp_in, recorded, split_rows, wide_type
 from sparing.mechanisms.shared.sums.past import Weights, mix_past
 
 _LEAST_EXPONENT = -80.0
@@ -102,8 +102,9 @@ def positive_at_once(
     if scale != 1:
         rows = rows.to(wide) * scale
     dtype = wide if q.dtype == torch.float16 else q.dtype  # float16 has no exp(-80)
-    queries = split_rows(rows, q).softmax(-1).to(dtype)
-    exponents = split_rows(rows, k)
+    scores, exponents = split_rows(rows, q, k)
+    queries = scores.softmax(-1).to(dtype)
+    del scores
     relative = exponents.log_softmax(-1)
     logs = logs + exponents[..., 0] - relative[..., 0]
     keys = exp_in(relative, dtype)
@@ -130,16 +131,14 @@ def summary_attention(
     more = _more(dim)
     logs = (logs - logs.detach().amax(-1, keepdim=True)).to(wide_type(dtype))
     keys = F.pad(k, (0, more, 0, 1))  # and a key of known score
-    keys[:, :, :-1, dim : dim + _PARTS] = _coordinates(logs / scale, dtype)
-    keys[:, :, -1, dim + _PARTS : dim + 2 * _PARTS] = 1
+    _write_parts(keys[:, :, :-1, dim : dim + _PARTS], logs / scale)
+    keys[:, :, -1, dim + _PARTS : dim + 2 * _PARTS].fill_(1)
     marked = F.pad(v, (0, keys.shape[3] - v.shape[3], 0, 1))
-    marked[:, :, -1, v.shape[3]] = 1
+    marked[:, :, -1, v.shape[3]].fill_(1)
     values, weights = _summaries(rows.to(dtype), keys, marked, v.shape[3], scale)
-    count = len(rows)
-    summaries = F.pad(rows.to(dtype), (0, more)).expand(*q.shape[:2], count, -1)
+    summaries = F.pad(rows.to(dtype), (0, more)).repeat(*q.shape[:2], 1, 1)
     weights = (weights - weights.detach().amax(-1, keepdim=True)) / scale
-    added = _coordinates(weights, dtype)
-    summaries = torch.cat([summaries[..., :dim], added, summaries[..., dim + _PARTS :]], -1)
+    _write_parts(summaries[..., dim : dim + _PARTS], weights)
     queries = F.pad(q, (0, more), value=1)
     mixed = F.scaled_dot_product_attention(queries, summaries, values, scale=scale)
     return mixed[..., : v.shape[3]]
@@ -157,18 +156,18 @@ def _summaries(
     dim = rows.shape[1]
     batch, heads, _, width = keys.shape
     with torch.no_grad():
-        queries = F.pad(rows, (0, width - dim)).expand(batch, heads, -1, -1).contiguous()
-        queries[..., dim : dim + _PARTS] = 1
+        queries = F.pad(rows, (0, width - dim)).repeat(batch, heads, 1, 1)
+        queries[..., dim : dim + _PARTS].fill_(1)
         tokens = keys[:, :, :-1]
         mean = F.scaled_dot_product_attention(queries, tokens, tokens, scale=scale)
         wide = wide_type(rows.dtype)
-        known = (mean.to(wide) * queries.to(wide)).sum(-1)  # a score without its scale
-        queries[..., dim + _PARTS : dim + 2 * _PARTS] = _coordinates(known, rows.dtype)
+        known = (mean.to(wide) * queries).sum(-1)  # a score without its scale
+        _write_parts(queries[..., dim + _PARTS : dim + 2 * _PARTS], known)
         known = known * scale
     mixed = F.scaled_dot_product_attention(queries, keys, values, scale=scale)
     share = mixed[..., mark].to(wide)
     means = (mixed.to(wide) / (1 - share)[..., None]).to(mixed.dtype)
-    return means, known + torch.log1p(-share) - share.log()
+    return means, known - share.logit()
 
 
 def _more(dim: int) -> int:
@@ -176,11 +175,15 @@ def _more(dim: int) -> int:
     return 2 * _PARTS + -(dim + 2 * _PARTS) % 8
 
 
-def _coordinates(x: Float[Tensor, "*shape"], dtype: torch.dtype) -> Float[Tensor, "*shape parts"]:
-    """Parts of a number as coordinates, so that their sum is it."""
-    parts = in_parts(x.clamp(min=_FARTHEST) if dtype == torch.float16 else x, dtype)
-    missing = [torch.zeros_like(parts[0])] * (_PARTS - len(parts))
-    return torch.stack(parts + missing, -1)
+def _write_parts(zeros: Float[Tensor, "*shape parts"], x: Float[Tensor, "*shape"]) -> None:
+    """Write parts of a number into zeros, as coordinates: their sum is the number."""
+    x = x.clamp(min=_FARTHEST) if zeros.dtype == torch.float16 else x
+    zeros[..., 0] = x
+    if zeros.dtype not in HALVES:
+        return
+    for part in range(1, _PARTS):
+        x = x - zeros[..., part - 1]
+        zeros[..., part] = x
 
 
 def _summaries_in_chunks(

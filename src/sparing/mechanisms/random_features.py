@@ -40,6 +40,9 @@ _STARTING_GATE = 3.0
 _LEAST_SQUARE = 1e-24
 """Added to mean squares, so that a zero is divided by a number."""
 
+_LEAST_LENGTH = 1e-12
+"""Lengths are at least this, for the same reason."""
+
 
 class RandomFeatures(Mechanism):
     """Softmax attention of unit queries and keys, estimated with random features.
@@ -159,7 +162,7 @@ class RandomFeatures(Mechanism):
             q, k = (torch.cat(in_parts(x, q.dtype, 2), -1) for x in exact)
             rows = self.directions.rows.repeat(1, q.shape[-1] // self.heads.dim)
             return positive_at_once(rows, q, k, v, logs, scale=1.0, causal=mask.causal)
-        queries, keys = (self._waves_at_once(x) for x in (q, k))
+        queries, keys = self._waves_at_once(q, k)
         weights = Weights(logs, None if self.gate else mask.keep, self.floor * self.features)
         mixed: Tensor = (mix_past if mask.causal else mix_all)(queries, keys, v, weights)
         return mixed
@@ -197,27 +200,26 @@ class RandomFeatures(Mechanism):
             )
         return FeatureMap(
             2 * self.features,
-            lambda q, heads: _waves(self._unit(q, heads), rows),
-            lambda k, heads: (_waves(self._unit(k, heads), rows), None),
+            lambda q, heads: _waves(self._unit(q, heads), rows.t()),
+            lambda k, heads: (_waves(self._unit(k, heads), rows.t()), None),
             floor=self.floor * self.features,
         )
 
     def _unit(self, x: Tensor, heads: slice) -> Tensor:
         return F.normalize(x, dim=-1) * (self.sigma[heads].to(x.dtype) / self.temperature)
 
-    def _waves_at_once(self, x: Tensor) -> Float[Tensor, "batch heads tokens {2*self.features}"]:
-        """sin and cos of n_r . y, for directions that include sigma."""
-        wide = wide_type(x.dtype)
-        sigma = self.sigma.to(wide) / (self.temperature * math.sqrt(self.heads.dim))
-        rows = (self.directions.rows.to(wide) * sigma).to(x.dtype)
-        x = F.rms_norm(x, (self.heads.dim,), eps=_LEAST_SQUARE)  # of the length sqrt(dim)
-        if recorded(x, rows):
-            phases = x @ rows.mT
-            return torch.cat([phases.sin(), phases.cos()], -1)
-        waves = x @ torch.cat([rows, rows], 1).mT
-        waves[..., : self.features].sin_()
-        waves[..., self.features :].cos_()
-        return waves
+    def _waves_at_once(self, *streams: Tensor) -> list[Tensor]:
+        """sin and cos of n_r . y for each stream, with directions that include sigma."""
+        like, dim = streams[0], self.heads.dim
+        sigma = self.sigma.to(wide_type(like.dtype)) / self.temperature
+        if recorded(*streams, sigma):
+            rows = (self.directions.rows * (sigma / math.sqrt(dim))).to(like.dtype)
+            roots = (F.rms_norm(x, (dim,), eps=_LEAST_SQUARE) for x in streams)  # length sqrt(dim)
+            return [_waves(x, rows.mT) for x in roots]
+        # Rows for each sample, in one operation: a product would copy them.
+        rows = like.new_empty(*like.shape[:2], self.features, dim)
+        torch.mul(self.directions.rows, sigma.expand(len(like), -1, -1, -1), out=rows)
+        return [_waves_of_units(x, rows.mT) for x in streams]
 
     def _gate_logs(self, k: Tensor, logs: Tensor) -> Tensor:
         """log((1 - g_j) / (g_1 ... g_j)): a_ij up to a factor that depends on i.
@@ -231,6 +233,20 @@ class RandomFeatures(Mechanism):
         return (F.logsigmoid(-scores) - retained).masked_fill(hidden, HIDDEN)
 
 
-def _waves(x: Tensor, rows: Tensor) -> Tensor:
-    phases = x @ rows.t()
+def _waves(x: Tensor, columns: Tensor) -> Tensor:
+    phases = x @ columns
     return torch.cat([phases.sin(), phases.cos()], -1)
+
+
+def _waves_of_units(
+    x: Float[Tensor, "batch heads tokens dim"], columns: Float[Tensor, "batch heads dim count"]
+) -> Float[Tensor, "batch heads tokens twice"]:
+    """``_waves`` of x / |x|, each result written only once: without gradients."""
+    lengths = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=wide_type(x.dtype))
+    units = torch.div(x, lengths.clamp_min_(_LEAST_LENGTH), out=torch.empty_like(x))
+    phases = units @ columns
+    count = phases.shape[-1]
+    waves = phases.new_empty(*phases.shape[:-1], 2 * count)
+    torch.sin(phases, out=waves[..., :count])
+    torch.cos(phases, out=waves[..., count:])
+    return waves

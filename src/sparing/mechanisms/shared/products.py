@@ -88,22 +88,22 @@ def in_parts(
     """
     if dtype not in HALVES:
         return [x.to(dtype)]
-    parts = []
-    for _ in range(count):
+    parts: list[Tensor] = []
+    for part in range(count):
+        x = x - parts[-1] if part else x
         parts.append(x.to(dtype))
-        x = x - parts[-1].to(x.dtype)
     return parts
 
 
 def split_rows(
-    rows: Float[Tensor, "*heads count dim"], x: Float[Tensor, "*batch tokens dim"]
-) -> Float[Tensor, "... tokens count"]:
-    """``x @ rows^T`` in float32 at least, for rows of more precision than x.
+    rows: Float[Tensor, "*heads count dim"], *streams: Float[Tensor, "..."]
+) -> list[Float[Tensor, "..."]]:
+    """``x @ rows^T`` of each stream, in float32 at least, for rows of more precision than x.
 
     In half precision rows are a sum of two parts; x is exact.
     """
-    if x.dtype not in HALVES or rows.dtype == x.dtype:
-        return wide_product(x, rows.to(x.dtype).mT)
-    high = rows.to(x.dtype)
-    low = (rows - high.to(rows.dtype)).to(x.dtype)
-    return wide_product(torch.cat([x, x], -1), torch.cat([high, low], -1).mT)
+    dtype = streams[0].dtype
+    if dtype not in HALVES or rows.dtype == dtype:
+        return [wide_product(x, rows.to(dtype).mT) for x in streams]
+    both = torch.cat(in_parts(rows, dtype, 2), -1)
+    return [wide_product(torch.cat([x, x], -1), both.mT) for x in streams]

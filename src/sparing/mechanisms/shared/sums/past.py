@@ -120,10 +120,12 @@ def mix_past(
     if weights.logs is None and weights.keep is not None:
         v = v * weights.keep[:, None, :, None]
     early = keys.shape[2] - count
-    times = _Times.of(weights.logs, early, count, keys)
+    times = None if weights.logs is None else _Times.of(weights.logs, early, count, keys)
     first = None
     if early:
-        counted = v[:, :, :early] * times.of_first[..., None].to(v.dtype)
+        counted = v[:, :, :early]
+        if times is not None:
+            counted = counted * times.of_first[..., None].to(v.dtype)
         first = keys[:, :, :early].mT @ counted
     queries, keys, v = (_folded(part[:, :, -count:], count) for part in (queries, keys, v))
     mixed = _mixed(queries, keys, v, first, times)
@@ -141,27 +143,23 @@ def mix_past(
 class _Times:
     """Logarithms of weights, each relative to the largest weight up to the end of its chunk.
 
-    ``inside`` are those of the keys and ``largest`` those of the largest weight up to each token,
-    both None where all weights are one. ``ends`` are the largest weights up to the end of each
-    chunk, ``starts`` those before it, ``of_first`` the weights of keys before the first query.
+    ``inside`` are those of the keys and ``largest`` those of the largest weight up to each token.
+    ``ends`` are the largest weights up to the end of each chunk, ``starts`` those before it,
+    ``of_first`` the weights of keys before the first query.
     """
 
-    inside: Tensor | None
-    largest: Tensor | None
+    inside: Tensor
+    largest: Tensor
     ends: Tensor
     starts: Tensor
     of_first: Tensor
     before_all: Tensor
-    reference: Tensor | None
+    reference: Tensor
 
     @classmethod
-    def of(cls, logs: Tensor | None, early: int, count: int, like: Tensor) -> _Times:
+    def of(cls, logs: Tensor, early: int, count: int, like: Tensor) -> _Times:
         """Those of ``early`` keys and of ``count`` more, the queries' own."""
         wide = wide_type(like.dtype)
-        if logs is None:
-            ends = torch.zeros(_shape(count)[:2], dtype=wide, device=like.device)[None, None]
-            nothing = ends[:, :, 0, :1]
-            return cls(None, None, ends, ends, nothing.add(1), nothing[..., 0], None)
         old, logs = logs[..., :early], _filled(logs[..., early:], count)
         reference = logs.detach().cummax(-1).values
         before_all = torch.full_like(reference[..., 0], _NOTHING)
@@ -179,9 +177,9 @@ class _Times:
         return cls(inside, largest, ends, starts, old, before_all, reference[..., :count])
 
 
-def _visible(weights: Weights, times: _Times, early: int, like: Tensor) -> Tensor:
+def _visible(weights: Weights, times: _Times | None, early: int, like: Tensor) -> Tensor:
     """The weight of all keys that each query may see, relative to the largest of them."""
-    if weights.logs is not None and times.reference is not None:
+    if weights.logs is not None and times is not None:
         seen = weights.logs.logcumsumexp(-1)[..., early:]
         return (seen - times.reference).exp().to(like.dtype)
     if weights.keep is not None:
@@ -192,22 +190,40 @@ def _visible(weights: Weights, times: _Times, early: int, like: Tensor) -> Tenso
 
 
 def _mixed(
-    queries: Tensor, keys: Tensor, v: Tensor, first: Tensor | None, times: _Times
+    queries: Tensor, keys: Tensor, v: Tensor, first: Tensor | None, times: _Times | None
 ) -> Float[Tensor, "batch heads groups chunks tokens wide"]:
     """Sums over a chunk's own keys, pair by pair, and over all earlier ones."""
     scores = queries @ keys.mT
-    if times.inside is None or times.largest is None:
-        before = _sums_before(keys.mT @ v, first, times)
-        return wide_product(scores.tril_(), v) + wide_product(queries, before)
-    size = scores.shape[-1]
-    future = torch.ones(size, size, dtype=torch.bool, device=v.device).triu(1)
-    relative = (times.inside[..., None, :] - times.largest[..., None]).masked_fill_(future, HIDDEN)
-    scores = scores * exp_in(relative, scores.dtype)
-    counted = v * times.inside.exp().to(v.dtype)[..., None]
+    if times is None:
+        before = _plain_before(keys.mT @ v, first)
+        inside, earlier = wide_product(scores.tril_(), v), wide_product(queries, before)
+        return inside + earlier if recorded(inside, earlier) else inside.add_(earlier)
+    relative = times.inside[..., None, :] - times.largest[..., None]
+    if recorded(relative, scores):  # later keys may overflow, and infinity has no gradient
+        scores = (scores * exp_in(relative.clamp(max=0), scores.dtype)).tril_()
+    else:
+        scores = scores.mul_(exp_in(relative, scores.dtype)).tril_()
+    counted = v * exp_in(times.inside, v.dtype)[..., None]
     before = _sums_before(keys.mT @ counted, first, times)
     carried = ((times.starts - times.ends).to(times.largest.dtype)[..., None] - times.largest).exp()
     earlier = wide_product(queries, before)
     return torch.addcmul(wide_product(scores, v), earlier, carried[..., None])
+
+
+def _plain_before(
+    sums: Float[Tensor, "batch heads groups chunks features wide"],
+    first: Float[Tensor, "batch heads features wide"] | None,
+) -> Float[Tensor, "batch heads groups chunks features wide"]:
+    """``_sums_before`` where all weights are one."""
+    flat = sums.flatten(4)
+    groups, chunks = flat.shape[2:4]
+    summed = sums.new_ones(chunks + 1, chunks).tril_(-1) @ flat
+    totals = summed[..., -1, :]  # of each group
+    if first is not None:
+        totals = torch.cat([first.flatten(2)[:, :, None], totals], 2)
+    early = totals.shape[2] - groups
+    carried = sums.new_ones(groups, groups + early).tril_(early - 1) @ totals
+    return (summed[..., :-1, :] + carried[..., None, :]).view_as(sums)
 
 
 def _sums_before(
@@ -218,23 +234,24 @@ def _sums_before(
     """The sums of all keys before each chunk: in its group, and of the groups before it."""
     flat, dtype = sums.flatten(4), sums.dtype
     ends, opening = times.ends, times.starts[..., 0]
-    steps = _steps(ends, torch.cat([times.starts, ends[..., -1:]], -1))
-    summed = steps.to(dtype) @ flat  # the last sum is that of the group
-    totals, steps = summed[..., -1, :], _steps(ends[..., -1], opening)
+    steps = _steps(ends, torch.cat([times.starts, ends[..., -1:]], -1), dtype)
+    summed = steps @ flat  # the last sum is that of the group
+    totals, steps = summed[..., -1, :], _steps(ends[..., -1], opening, dtype)
     if first is not None:
         totals = torch.cat([first.flatten(2)[:, :, None], totals], 2)
-        steps = torch.cat([(times.before_all[..., None] - opening).exp()[..., None], steps], -1)
-    carried = steps.to(dtype) @ totals
-    scales = (opening[..., None] - times.starts).exp().to(dtype)
+        left = exp_in(times.before_all[..., None] - opening, dtype)
+        steps = torch.cat([left[..., None], steps], -1)
+    carried = steps @ totals
+    scales = exp_in(opening[..., None] - times.starts, dtype)
     before = torch.addcmul(summed[..., :-1, :], scales[..., None], carried[..., None, :])
     return before.view_as(sums)
 
 
 def _steps(
-    ends: Float[Tensor, "*rows count"], starts: Float[Tensor, "*rows more"]
+    ends: Float[Tensor, "*rows count"], starts: Float[Tensor, "*rows more"], dtype: torch.dtype
 ) -> Float[Tensor, "*rows more count"]:
     """How much of sum j is left at the start of sum i: exp(ends_j - starts_i) for j before i."""
-    return (ends[..., None, :] - starts[..., None]).clamp_(max=0).exp_().tril_(-1)
+    return exp_in(ends[..., None, :] - starts[..., None], dtype).tril_(-1)
 
 
 def _shape(count: int) -> tuple[int, int, int]:
