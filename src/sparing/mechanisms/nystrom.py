@@ -21,7 +21,7 @@ from sparing.mechanisms._alignment import segment_means
 from sparing.mechanisms.shared.arithmetic import wide
 from sparing.mechanisms.shared.lowrank.inverse import inverse_steps
 from sparing.mechanisms.shared.lowrank.segments import means_of_segments
-from sparing.mechanisms.shared.products import HALVES, in_parts
+from sparing.mechanisms.shared.products import HALVES, in_parts, recorded
 
 PINV = ("iterative", "exact")
 _Means = tuple[Tensor, Tensor | None]
@@ -204,12 +204,27 @@ def _seen(
         return _attention(means, k, v, attn_mask=allowed)
     dim = k.shape[-1]
     mean = _mean(v.detach(), allowed)
-    apart = v - mean
-    lost = v.detach() - apart.detach() - mean  # exact where a value is not far below the mean
     rows = torch.cat(in_parts(means, k.dtype, 2), -1)
-    keys, values = torch.cat([k, k], -1), torch.cat([apart, lost], -1)
+    keys, values = torch.cat([k, k], -1), _without(mean, v)
     both = _attention(rows, keys, values, attn_mask=allowed, scale=1 / math.sqrt(dim))
     return torch.unflatten(both, -1, (2, dim)).sum(-2, dtype=torch.float32) + mean
+
+
+def _without(
+    mean: Float[Tensor, "batch heads 1 dim"], v: Float[Tensor, "batch heads keys dim"]
+) -> Float[Tensor, "batch heads keys both"]:
+    """The values without their mean, rounded, and beside them what that lost.
+
+    The second part is exact where a value is not far below the mean.
+    """
+    if recorded(v):
+        rounded = v - mean
+        return torch.cat([rounded, v.detach() - rounded.detach() - mean], -1)
+    both = v.new_empty(*v.shape[:-1], 2 * v.shape[-1])
+    rounded, lost = both.chunk(2, -1)
+    torch.sub(v, mean, out=rounded)
+    torch.sub(v, rounded, out=lost).sub_(mean)
+    return both
 
 
 def _mean(

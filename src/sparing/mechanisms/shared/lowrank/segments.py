@@ -20,7 +20,7 @@ def means_of_segments(
 
     A row's own length, inner pads included, is cut into ``segments`` parts. Their sizes differ by
     one at most, the larger first. A shorter row has as many parts as tokens. The streams are one
-    sequence; they are not copied to float32.
+    sequence; on CUDA they are not copied to float32.
     """
     segments = min(segments, streams[0].shape[2])
     if keep is None:
