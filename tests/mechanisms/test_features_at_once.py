@@ -10,8 +10,9 @@ import torch
 from sparing import Heads, Mask, mechanism
 from sparing.core.mechanism import Mechanism
 from sparing.mechanisms import yoso
-from sparing.mechanisms.shared import memory, past
+from sparing.mechanisms.shared import memory
 from sparing.mechanisms.shared.products import wide_product
+from sparing.mechanisms.shared.sums import past
 from sparing.testing.paths import on_path
 from sparing.testing.references import normalised
 

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from sparing import Heads, Mask, Workload, mechanism
+from sparing.mechanisms.uniform import running_sums
+from sparing.testing.paths import on_path
 
 
 def streams(tokens, batch=2, dtype=torch.float64):
@@ -49,6 +51,39 @@ def test_long_half_precision_rows_keep_their_digits(dtype, causal):
     """The sum passes float16's largest number; in bfloat16 a running sum would stop growing."""
     v = torch.full((1, 1, 5000, 4), 100.0, dtype=dtype)
     out = mechanism("uniform", Heads(1, 4))(v, v, v, mask=Mask(causal=causal))
+    assert torch.equal(out, v)
+
+
+@pytest.mark.parametrize(("count", "keys"), [(1, 1), (1, 300), (128, 128), (129, 140), (300, 300)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_sums_by_chunks_are_running_sums(count, keys, dtype):
+    v = streams(keys, dtype=dtype)[2]
+    for given in (v, v.clone().requires_grad_()):
+        sums = running_sums(given, count)
+        expected = v.double().cumsum(2)[:, :, keys - count :]
+        assert sums.dtype == (dtype if dtype == torch.float64 else torch.float32)
+        torch.testing.assert_close(sums.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_last_queries_on_an_accelerator(dtype):
+    q, k, v = streams(150, dtype=dtype)
+    keep = torch.ones(2, 150, dtype=torch.bool)
+    keep[0, :20] = keep[1, 140:] = False
+    for mask in (Mask(causal=True), Mask(keep, causal=True)):
+        outputs = []
+        for path in ("accelerator", "cpu"):
+            with on_path(path):
+                outputs.append(mechanism("uniform", Heads(2, 4))(q[:, :, 15:], k, v, mask=mask))
+        torch.testing.assert_close(*outputs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("causal", [False, True])
+def test_long_half_precision_rows_keep_their_digits_on_an_accelerator(dtype, causal):
+    v = torch.full((1, 1, 5000, 4), 100.0, dtype=dtype)
+    with on_path("accelerator"):
+        out = mechanism("uniform", Heads(1, 4))(v, v, v, mask=Mask(causal=causal))
     assert torch.equal(out, v)
 
 

@@ -59,7 +59,8 @@ class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        read, written = _tensors((args, kwargs)), _tensors(result)
+        given = {name: value for name, value in (kwargs or {}).items() if name != "out"}
+        read, written = _tensors((args, given)), _tensors(result)
         if not _is_view(func, read, written):
             name = func.overloadpacket._qualified_op_name.removeprefix("aten::")
             self.note(name, [*read, *written])

@@ -18,13 +18,14 @@ from sparing.core.recording import is_logged, report
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._alignment import segment_means
-from sparing.mechanisms.shared.arithmetic import fused_softmax, wide
+from sparing.mechanisms.shared.arithmetic import wide
 from sparing.mechanisms.shared.lowrank.inverse import inverse_steps
 from sparing.mechanisms.shared.lowrank.segments import means_of_segments
-from sparing.mechanisms.shared.products import HALVES, in_parts
+from sparing.mechanisms.shared.products import HALVES, in_parts, recorded
 
 PINV = ("iterative", "exact")
 _Means = tuple[Tensor, Tensor | None]
+_attention = F.scaled_dot_product_attention
 
 
 class Nystrom(Mechanism):
@@ -88,9 +89,12 @@ class Nystrom(Mechanism):
         mask: Mask,
     ) -> Float[Tensor, "batch heads queries dim"]:
         """Landmarks, their pseudo-inverse, and two fused products with all tokens."""
-        q_means = segment_means(q, self.landmarks, mask.keep_queries(q.shape[2]))
-        k_means = segment_means(k, self.landmarks, mask.keep)
-        return self._completed((wide(q), wide(k), wide(v)), q_means, k_means, mask).to(q.dtype)
+        allowed = mask.opened(q.shape[2], k.shape[2], q.device)
+        keep = None if allowed is None else allowed[:, 0, 0]
+        of_q = None if mask.is_cross(q.shape[2], k.shape[2]) else keep
+        q_means = segment_means(q, self.landmarks, of_q)
+        k_means = segment_means(k, self.landmarks, keep)
+        return self._completed((wide(q), wide(k), wide(v)), q_means, k_means, allowed).to(q.dtype)
 
     def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
         """The landmarks' attention to all tokens in the type of the inputs, the rest wider.
@@ -98,15 +102,16 @@ class Nystrom(Mechanism):
         The exact inverse would enlarge what that rounds, so all is wider there.
         """
         q, k, v = streams if self.pinv == "iterative" else map(wide, streams)
+        allowed = mask.opened(q.shape[2], k.shape[2], q.device)
+        keep = None if allowed is None else allowed[:, 0, 0]
         if mask.is_cross(q.shape[2], k.shape[2]):
             (of_q,), q_filled = means_of_segments([q], self.landmarks, None)
-            (of_k,), k_filled = means_of_segments([k], self.landmarks, mask.keep)
+            (of_k,), k_filled = means_of_segments([k], self.landmarks, keep)
         else:
-            (of_q, of_k), k_filled = means_of_segments([q, k], self.landmarks, mask.keep)
+            (of_q, of_k), k_filled = means_of_segments([q, k], self.landmarks, keep)
             q_filled = k_filled
-        return self._completed((q, k, v), (of_q, q_filled), (of_k, k_filled), mask).to(
-            streams[0].dtype
-        )
+        mixed = self._completed((q, k, v), (of_q, q_filled), (of_k, k_filled), allowed)
+        return mixed.to(streams[0].dtype)
 
     def cost(self, work: Workload) -> Cost:
         """Tokens with landmarks twice, landmarks with landmarks, the steps of the inverse."""
@@ -131,18 +136,24 @@ class Nystrom(Mechanism):
         )
 
     def _completed(
-        self, streams: tuple[Tensor, Tensor, Tensor], q_means: _Means, k_means: _Means, mask: Mask
+        self,
+        streams: tuple[Tensor, Tensor, Tensor],
+        q_means: _Means,
+        k_means: _Means,
+        allowed: Bool[Tensor, "batch 1 1 keys"] | None,
     ) -> Float[Tensor, "batch heads queries dim"]:
-        """All tokens through the landmarks, at least in float32."""
+        """All tokens through the landmarks, at least in float32.
+
+        ``allowed`` is opened: a row of pads alone sees them, as the zeros that they are.
+        """
         q, k, v = streams
         between = self._between(*q_means, *k_means)
         inverse = self._inverse(between)
         if is_logged(self):
             gap = torch.linalg.matrix_norm(between @ inverse @ between - between)
             report(self, "residual", gap / torch.linalg.matrix_norm(between))
-        allowed = None if mask.keep is None else mask.keep[:, None, None]
         seen = _seen(q_means[0], k, v, allowed)
-        mixed = fused_softmax(wide(q), k_means[0], inverse @ seen, k_means[1])
+        mixed = _attention(wide(q), k_means[0], inverse @ seen, attn_mask=k_means[1])
         if self.conv_weight is not None:
             weight = self.conv_weight.to(v.dtype)[:, None, :, None]
             mixed = mixed + F.conv2d(v, weight, padding="same", groups=weight.shape[0])
@@ -158,11 +169,9 @@ class Nystrom(Mechanism):
         """Attention of landmarks to landmarks; rows and columns of empty segments are zero."""
         scores = q_means @ k_means.mT / math.sqrt(self.heads.dim)
         if k_filled is not None:
-            scores = scores.masked_fill(~k_filled, torch.finfo(scores.dtype).min)
+            scores = scores.masked_fill(~k_filled, -math.inf)
         weights = scores.softmax(-1)
-        if k_filled is not None:
-            weights = weights.where(k_filled, 0)
-        return weights if q_filled is None else weights.where(q_filled.mT, 0)
+        return weights if q_filled is None else weights * q_filled.mT
 
     def _inverse(
         self, between: Float[Tensor, "batch heads rows columns"]
@@ -174,10 +183,9 @@ class Nystrom(Mechanism):
             # NaN makes LAPACK fail without saying where it came from.
             inverse: Tensor = torch.linalg.pinv(between.nan_to_num(), rtol=cut)
             return inverse
-        sizes = between.abs()
-        largest = sizes.sum(-2).amax(-1) * sizes.sum(-1).amax(-1)
-        smallest = torch.finfo(between.dtype).tiny
-        guess = (between.mT / largest.clamp(min=smallest)[..., None, None]).flatten(0, 1)
+        # No weight is negative, and the largest sum of a row is one.
+        largest = between.sum(-2).amax(-1)[..., None, None]
+        guess = (between.mT / largest).flatten(0, 1)
         return inverse_steps(between.flatten(0, 1), guess, self.iterations).view_as(between.mT)
 
 
@@ -193,23 +201,40 @@ def _seen(
     the mean of half values, which all landmarks share, is left out until nothing is rounded.
     """
     if k.dtype not in HALVES:
-        return fused_softmax(means, k, v, allowed)
+        return _attention(means, k, v, attn_mask=allowed)
     dim = k.shape[-1]
     mean = _mean(v.detach(), allowed)
-    apart = v - mean
-    lost = v.detach() - apart.detach() - mean  # exact where a value is not far below the mean
-    rows = torch.cat(in_parts(means * math.sqrt(2), k.dtype, 2), -1)  # for twice the features
-    both = fused_softmax(rows, torch.cat([k, k], -1), torch.cat([apart, lost], -1), allowed)
-    return wide(both[..., :dim]) + both[..., dim:] + mean
+    rows = torch.cat(in_parts(means, k.dtype, 2), -1)
+    keys, values = torch.cat([k, k], -1), _without(mean, v)
+    both = _attention(rows, keys, values, attn_mask=allowed, scale=1 / math.sqrt(dim))
+    return torch.unflatten(both, -1, (2, dim)).sum(-2, dtype=torch.float32) + mean
+
+
+def _without(
+    mean: Float[Tensor, "batch heads 1 dim"], v: Float[Tensor, "batch heads keys dim"]
+) -> Float[Tensor, "batch heads keys both"]:
+    """The values without their mean, rounded, and beside them what that lost.
+
+    The second part is exact where a value is not far below the mean.
+    """
+    if recorded(v):
+        rounded = v - mean
+        return torch.cat([rounded, v.detach() - rounded.detach() - mean], -1)
+    both = v.new_empty(*v.shape[:-1], 2 * v.shape[-1])
+    rounded, lost = both.chunk(2, -1)
+    torch.sub(v, mean, out=rounded)
+    torch.sub(v, rounded, out=lost).sub_(mean)
+    return both
 
 
 def _mean(
     v: Float[Tensor, "batch heads keys dim"], allowed: Bool[Tensor, "batch 1 1 keys"] | None
 ) -> Float[Tensor, "batch heads 1 dim"]:
     """The mean of the values that are seen, in their type; pads are zero."""
+    if allowed is None:
+        return v.mean(2, keepdim=True, dtype=torch.float32).to(v.dtype)
     total = v.sum(2, keepdim=True, dtype=torch.float32)
-    counts = v.shape[2] if allowed is None else allowed.sum(3, keepdim=True).clamp(min=1)
-    return (total / counts).to(v.dtype)
+    return (total / allowed.sum(3, keepdim=True)).to(v.dtype)
 
 
 def _check_options(landmarks: int, pinv: str, iterations: int, conv_kernel: int | None) -> None:

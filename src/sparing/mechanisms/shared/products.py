@@ -52,11 +52,12 @@ class _Wide(torch.autograd.Function):
         return _wide(a, b)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradients in the factors' type, as those of a product of halves."""
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Gradients in the factors' type, as those of a product of halves; none for constants."""
         a, b = ctx.saved_tensors
         gradient = gradients[0].to(a.dtype)
-        return gradient @ b.mT, a.mT @ gradient
+        of_a, of_b = ctx.needs_input_grad
+        return gradient @ b.mT if of_a else None, a.mT @ gradient if of_b else None
 
 
 def wide_type(dtype: torch.dtype) -> torch.dtype:
@@ -88,9 +89,9 @@ def in_parts(
     """
     if dtype not in HALVES:
         return [x.to(dtype)]
-    parts: list[Tensor] = []
-    for part in range(count):
-        x = x - parts[-1] if part else x
+    parts = [x.to(dtype)]
+    while len(parts) < count:
+        x = x - parts[-1]
         parts.append(x.to(dtype))
     return parts
 

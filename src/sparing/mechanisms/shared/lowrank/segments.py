@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sparing.mechanisms.shared.precise import precise_product
+from sparing.mechanisms.shared.products import recorded, wide_product, wide_type
 
 
 def means_of_segments(
@@ -20,21 +20,30 @@ def means_of_segments(
 
     A row's own length, inner pads included, is cut into ``segments`` parts. Their sizes differ by
     one at most, the larger first. A shorter row has as many parts as tokens. The streams are one
-    sequence; they are not copied to float32.
+    sequence; on CUDA they are not copied to float32.
     """
     segments = min(segments, streams[0].shape[2])
     if keep is None:
         return [_of_whole_rows(stream, segments) for stream in streams], None
     inside = _inside(segments, keep)
-    counts = inside.sum(2, keepdim=True)
-    member, divisor = inside.to(streams[0].dtype), counts.clamp(min=1)
+    counts = inside.sum(2)
+    member, divisor = inside.to(streams[0].dtype), counts.clamp(min=1)[:, None, :, None]
     means = []
     for stream in streams:
         batch, heads, tokens, dim = stream.shape
         rows = stream.transpose(1, 2).reshape(batch, tokens, heads * dim)
-        mean = precise_product(member, rows) / divisor
-        means.append(mean.view(batch, segments, heads, dim).transpose(1, 2))
-    return means, (counts > 0).view(keep.shape[0], 1, 1, segments)
+        sums = wide_product(member, rows).view(batch, segments, heads, dim)
+        means.append(_divided(sums.transpose(1, 2), divisor))
+    return means, (counts > 0)[:, None, None]
+
+
+def _divided(
+    sums: Float[Tensor, "batch heads means dim"], by: Int[Tensor, "batch 1 means 1"]
+) -> Float[Tensor, "batch heads means dim"]:
+    """The quotient, heads before means in memory where nothing is recorded: products need that."""
+    if recorded(sums):
+        return sums / by
+    return torch.div(sums, by, out=sums.new_empty(sums.shape))
 
 
 def _of_whole_rows(
@@ -44,7 +53,7 @@ def _of_whole_rows(
     size, larger = divmod(stream.shape[2], segments)
     border = larger * (size + 1)
     parts = (stream[:, :, :border], larger), (stream[:, :, border:], segments - larger)
-    dtype = torch.promote_types(stream.dtype, torch.float32)
+    dtype = wide_type(stream.dtype)
     means = [
         part.view(*part.shape[:2], count, -1, part.shape[3]).mean(3, dtype=dtype)
         for part, count in parts
@@ -58,10 +67,11 @@ def _inside(
 ) -> Bool[Tensor, "batch {segments} tokens"]:
     """Which real tokens are in a segment of their row."""
     tokens = keep.shape[1]
+    number = torch.arange(max(segments, tokens) + 1, device=keep.device)
     first = keep.int().argmax(1, keepdim=True)
-    length = tokens - keep.flip(1).int().argmax(1, keepdim=True) - first
-    number = torch.arange(segments + 1, device=keep.device)
-    starts = first + number * (length // segments) + torch.minimum(number, length % segments)
-    position = torch.arange(tokens, device=keep.device)
-    inside = (position >= starts[:, :-1, None]) & (position < starts[:, 1:, None])
-    return inside & keep.unsqueeze(1)
+    length = (keep * number[1 : tokens + 1]).amax(1, keepdim=True) - first
+    size, number_of_start = length // segments, number[: segments + 1]
+    larger = torch.minimum(number_of_start, torch.sub(length, size, alpha=segments))
+    starts = torch.addcmul(first + larger, size, number_of_start)
+    begun = number[:tokens] >= starts[..., None]
+    return (begun[:, :-1] > begun[:, 1:]) & keep.unsqueeze(1)
