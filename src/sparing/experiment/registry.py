@@ -74,7 +74,8 @@ class Study:
 
         prepare = partial(self.load().prepare, options, folder, data)
         if where is None or where.is_here:
-            cpu = on_cpu(getattr(options, "recipe", None) or Recipe())
+            given = getattr(options, "recipe", None)  # a method in studies of several recipes
+            cpu = on_cpu(given if isinstance(given, Recipe) else Recipe())
             return conducted(prepare, folder, cpu=cpu, **how)
         if environment_world() > 1:
             raise UsageError(
