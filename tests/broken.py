@@ -141,7 +141,7 @@ class AcceptsAMaskItCannotHonour(_Broken):
     caught_by = "causality"
     traits = dataclasses.replace(EXACT, causal=False)
 
-    def _check_traits(self, mask, queries, keys):
+    def require_traits(self, mask, queries, keys):
         return None
 
 
@@ -305,7 +305,7 @@ class CrossWithoutSayingSo(_Broken):
     caught_by = "cross"
     traits = Traits(paper="none", year=2026, causal=True, cross=False, exact=True, permutable=True)
 
-    def _check_traits(self, mask, queries, keys):
+    def require_traits(self, mask, queries, keys):
         return None
 
 

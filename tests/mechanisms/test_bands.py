@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sparing import Heads, Mask, mechanism
-from sparing.mechanisms.shared import memory
+from sparing.mechanisms.shared.bands import grids, summaries
 from sparing.testing.paths import on_path
 
 CASES = (
@@ -87,27 +87,17 @@ def test_any_head_and_any_layout(name, options, dim):
             agree(made, tensors, mask)
 
 
-@cases
+@pytest.mark.parametrize(("name", "options"), [CASES[-4], *CASES[-2:]], ids=str)
 def test_in_parts_where_memory_is_short(name, options, monkeypatch):
+    requests = []
+    for module in (grids, summaries):
+        monkeypatch.setattr(module, "parts_of", lambda *given: requests.append(given) or 3)
     made = built(name, options)
     given, keep = streams(made, 2, 330), padded(2, 330)
-    monkeypatch.setattr(memory, "_OF_A_PROCESSOR", 1 << 14)
     for causal in (False, True)[: 1 + made.traits.causal]:
         agree(made, given, Mask(causal=causal))
         agree(made, given, Mask(keep, causal))
-
-
-def test_the_parts_follow_the_memory(monkeypatch):
-    cpu = torch.device("cpu")
-    monkeypatch.setattr(memory, "_OF_A_PROCESSOR", 1000)
-    assert [memory.parts(needed, 5, cpu) for needed in (0, 1000, 1001, 4500, 99999)] == [
-        1,
-        1,
-        2,
-        5,
-        5,
-    ]
-    assert memory.parts(10**15, 5, torch.device("meta")) == 1
+    assert requests
 
 
 @pytest.mark.parametrize("name", ["window", "longformer", "local", "bigbird", "strided"])

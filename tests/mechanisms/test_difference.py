@@ -56,7 +56,7 @@ def test_the_operations_of_an_accelerator_grow_with_the_logarithm_of_the_tokens(
     ]
     step = counts[1] - counts[0]
     assert counts[2] - counts[1] == 3 * step
-    assert step <= 40
+    assert step <= 44
 
 
 def test_what_is_left_out_never_adds_up():

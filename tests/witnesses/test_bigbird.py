@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sparing import Heads, Mask, mechanism
-from sparing.mechanisms.bigbird import _NONE
+from sparing.mechanisms._seen_blocks import NONE
 from sparing.testing.entries.bigbird import seen_blocks
 
 pytestmark = pytest.mark.slow
@@ -74,7 +74,7 @@ def streams(tokens=TOKENS, batch=2):
 def with_pattern(drawn, blocks):
     """Our mechanism, its random blocks replaced by those of the witness, duplicates once."""
     made = mechanism("bigbird", Heads(HEADS, DIM), block=BLOCK).eval()
-    table = torch.full((1, HEADS, blocks, 8), _NONE)
+    table = torch.full((1, HEADS, blocks, 8), NONE)
     for head in range(HEADS):
         for row in range(blocks):
             seen = {0, blocks - 1} | {j for j in (row - 1, row, row + 1) if 0 <= j < blocks}

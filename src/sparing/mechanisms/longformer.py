@@ -278,7 +278,7 @@ class Longformer(Mechanism):
         q . (K x_j) = (K^T q) . x_j, and sum_j w_j (V x_j + b) = V (sum_j w_j x_j) + b.
         """
         heads, dim, width = self.heads.count, self.heads.dim, x.shape[2]
-        inputs = x.gather(1, places.unsqueeze(2).expand(len(x), -1, width))
+        inputs = x.gather(1, places.unsqueeze(2).expand(x.shape[0], -1, width))
         weights = {
             name: parameter.to(x.dtype) for name, parameter in self.named_parameters()
         }  # autocast

@@ -294,7 +294,7 @@ def table(
         real = _by_block(keep, whole)
         some = some & real.any(2)[:, None, None]
         full = full & real.all(2)[:, None, None]
-        seen = seen.expand(len(keep), -1, -1, -1)
+        seen = seen.expand(keep.shape[0], -1, -1, -1)
     return Pattern(_sees_table(bounds, seen, block, keep), some, full, whole)
 
 

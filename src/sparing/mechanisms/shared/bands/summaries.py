@@ -73,7 +73,7 @@ def _alone(rows: Aligned, fixed: Fixed, marked: _Summaries, dropout: float) -> T
         seen = None if marked.real is None else marked.real[:, None, None]
         return _or_value(q, rows.v[:, :, offset:], marked, seen, dropout)
     positions = torch.arange(offset, rows.k.shape[2], device=q.device)
-    needed = len(q) * len(positions) * len(marked.places) * (1 + q.element_size())
+    needed = q.shape[0] * len(positions) * len(marked.places) * (1 + q.element_size())
     count = min(len(positions), parts_of(needed, q.device))
     groups = zip(
         q.tensor_split(count, 2),

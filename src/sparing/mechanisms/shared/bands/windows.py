@@ -200,7 +200,7 @@ class _Cut:
         behind = self.blocks * self.windows.size - self.tokens
         if self.front or behind:
             lined = F.pad(lined, (0, 0, self.front, behind))
-        return lined.reshape(len(lined), -1, self.windows.size, lined.shape[3])
+        return lined.reshape(lined.shape[0], -1, self.windows.size, lined.shape[3])
 
     def keys(self, lined: Tensor) -> Shaped[Tensor, "lines blocks window dim"]:
         """The windows of the blocks: views of one copy, with zeros around the tokens."""
@@ -210,7 +210,7 @@ class _Cut:
             framed = lined.flatten(1, 2)
         else:
             total = windows.before + samples * length + windows.after
-            framed = lined.new_zeros(len(lined), total, lined.shape[3])
+            framed = lined.new_zeros(lined.shape[0], total, lined.shape[3])
             inner = framed[:, windows.before : windows.before + samples * length]
             torch.unflatten(inner, 1, (samples, length))[:, :, : self.tokens] = lined
         seen = framed.unfold(1, windows.window, windows.size).mT
@@ -237,7 +237,7 @@ class _Cut:
         real = (places >= 0) & (places < self.tokens)
         if keep is not None:
             flags = self.keys(keep[None, :, :, None])[..., 0]
-            real = (torch.unflatten(flags, 1, (len(keep), -1)) & real).flatten(1, 2)[0]
+            real = (torch.unflatten(flags, 1, (keep.shape[0], -1)) & real).flatten(1, 2)[0]
         real = real[None, :, None]
         if windows.inside is None:
             return real | ~real.any(3, keepdim=True)
@@ -267,7 +267,7 @@ def picked(
     stream: Float[Tensor, "batch heads tokens dim"], places: Int[Tensor, "#batch some"]
 ) -> Float[Tensor, "batch heads some dim"]:
     """The tokens at each row's own positions."""
-    index = places[:, None, :, None].expand(len(stream), stream.shape[1], -1, stream.shape[3])
+    index = places[:, None, :, None].expand(stream.shape[0], stream.shape[1], -1, stream.shape[3])
     return stream.gather(2, index)
 
 
