@@ -22,7 +22,7 @@ from sparing.experiment.inputs.fit import refuse_others, require_head
 from sparing.export.dense import dense_segment
 from sparing.models.shared.quiet import quiet
 from sparing.transfer.adapting.adapt import adapt
-from sparing.transfer.blocks import find_blocks
+from sparing.transfer.families.known import find_blocks
 
 INTRO = """\
 # Which model, which verb

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import sparing
-from sparing.transfer.blocks import find_blocks
+from sparing.transfer.families.known import find_blocks
 
 TASK = ("--task", "digits", "--set", "patch_size=4", "--examples", "64")
 

@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 
 from sparing.layers.elastic import ElasticLayer, LayerForm
-from sparing.layers.encoder import AdaptiveEncoder, HeadForm
+from sparing.layers.encoder import AdaptiveEncoder
+from sparing.layers.heads import BodyForm, HeadForm
 from sparing.layers.packing import Packed
 from sparing.layers.plan import LayerSizes, full_plan
 
@@ -39,7 +40,8 @@ def layer(norm_first=False, seed=0, **changes):
 def encoder(layers=4, exits=(1, 2, 3), norm_first=False, seed=0):
     """A random encoder in evaluation mode; its heads differ."""
     torch.manual_seed(seed)
-    head = HeadForm(WIDTH, CLASSES, "" if norm_first else "tanh", 1e-6 if norm_first else None)
+    body = BodyForm(WIDTH, "" if norm_first else "tanh", 1e-6 if norm_first else None)
+    head = HeadForm(body, CLASSES)
     built = AdaptiveEncoder([SIZES] * layers, form(norm_first), head, exits)
     return _perturbed(built.double(), seed).eval()
 

@@ -9,7 +9,8 @@ import torch
 
 from sparing.core.errors import UsageError
 from sparing.core.recording import record
-from sparing.layers.encoder import AdaptiveEncoder, HeadForm
+from sparing.layers.encoder import AdaptiveEncoder
+from sparing.layers.heads import BodyForm, HeadForm
 from sparing.layers.gates import GATES, SkimGate, ThresholdGate, new_gate, open_tokens
 from sparing.layers.packing import Packed
 from sparing.layers.plan import narrowing
@@ -151,7 +152,7 @@ def test_gates_that_cannot_be():
     for layers in ((), (0,), (1, 4)):
         with pytest.raises(UsageError, match="gates come after layers 1 to 3"):
             built.add_gates("skim", layers)
-    averaging = AdaptiveEncoder([SIZES] * 2, form(), HeadForm(12, 3, "", None, averages=True))
+    averaging = AdaptiveEncoder([SIZES] * 2, form(), HeadForm(BodyForm(12), 3, pooling="others"))
     with pytest.raises(UsageError, match="reads all tokens"):
         averaging.add_gates("skim", (1,))
     with pytest.raises(UsageError, match="by gates, or by tokens_kept"):

@@ -151,7 +151,7 @@ def saved(tmp_path_factory):
         (_plan(depth=3), "is damaged: not a plan"),
         (lambda c: c.update(base_model_type="llama"), "is damaged: 'llama' has no adaptive form"),
         (lambda c: c.update(base_model_type=["bert"]), "is damaged"),
-        (lambda c: c.pop("base_model_type"), "is damaged: sparing-adaptive has no adaptive form"),
+        (lambda c: c.pop("base_model_type"), "is damaged: 'sparing-adaptive' has no adaptive form"),
         (lambda c: c.pop("sparing"), "not one that sparing wrote"),
         (lambda c: c.update(model_type="bert"), "in an older form: its model_type"),
         (lambda c: c.update(hidden_size=20), "model.safetensors|is damaged|its"),

@@ -14,7 +14,7 @@ from sparing.core.locking import held_alone
 from sparing.measure.machine import threads
 from sparing.train import Recipe
 from sparing.transfer import gradual
-from sparing.transfer.blocks import find_blocks
+from sparing.transfer.families.known import find_blocks
 from sparing.transfer.gradual import labelled_batches, prune_gradually
 from tests.train.small import equal, token_model, token_task, weights
 

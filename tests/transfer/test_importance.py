@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from sparing.core.errors import Unsupported, UsageError
-from sparing.transfer.blocks import find_blocks
+from sparing.transfer.families.known import find_blocks
 from sparing.transfer.importance import importance
 from tests.transfer import families
 

@@ -12,7 +12,7 @@ from sparing.core.errors import UsageError
 from sparing.layers.plan import full_plan
 from sparing.transfer.adapting.adapt import adapt
 from sparing.transfer.adapting.ordering import order_by_importance, reorder_heads, reorder_neurons
-from sparing.transfer.blocks import find_blocks
+from sparing.transfer.families.known import find_blocks
 from sparing.transfer.freezing import freeze
 from sparing.transfer.importance import Importance, importance
 from tests.transfer.classifiers import FAMILIES, HEADS, LAYERS, NEURONS, dense, inputs, near

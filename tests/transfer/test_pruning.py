@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import sparing
 from sparing.core.errors import CheckpointError, Unsupported, UsageError
-from sparing.transfer.blocks import find_blocks
+from sparing.transfer.families.known import find_blocks
 from sparing.transfer.importance import importance
 from tests.transfer import families
 from tests.transfer.test_importance import CLASSIFIERS, batch, classifier

@@ -7,7 +7,7 @@ import torch
 
 import sparing
 from sparing.core.errors import Unsupported, UsageError
-from sparing.transfer.blocks import find_blocks
+from sparing.transfer.families.known import find_blocks
 from sparing.transfer.rotating import rotate
 from tests.transfer import families
 from tests.transfer.test_importance import CLASSIFIERS, classifier

@@ -17,7 +17,8 @@ from sparing.core.errors import Unsupported, UsageError
 from sparing.experiment.inputs.task import task_of
 from sparing.foreign.kinds import answer_kind
 from sparing.measure.statistics import Ratio
-from sparing.transfer.families import family_of, require_classifier
+from sparing.transfer.families.dense import require_classifier
+from sparing.transfer.families.known import family_of
 
 Verdict = Literal["pays", "does not pay", "undecided", "not measured"]
 # A gain below this is not worth a change, let alone a training.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,19 +11,32 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from sparing.layers.distances import DistanceForm, Distances
 from sparing.layers.packing import Layout
 from sparing.layers.plan import LayerSizes
 
 LARGE_SQUARE = 1 << 20
 
 
+class NoDistances:
+    """The form of layers whose scores know nothing of distances."""
+
+    def build(self, sizes: LayerSizes) -> Distances:
+        """See ``DistanceForm``."""
+        return Distances()
+
+
 @dataclass(frozen=True)
 class LayerForm:
-    """The settings that all layers of an encoder share.
+    """The settings of a layer.
 
     ``norm_first`` normalises before attention and feed-forward, as vision transformers do, instead
-    of after, as BERT does. ``scale`` multiplies the scores; it stays that of the full heads when
-    their queries and keys are narrowed, so the scores estimate the full ones.
+    of after, as BERT does; ``norms_input`` False leaves out the norm before attention. ``scale``
+    multiplies the scores; it stays that of the full heads when their queries and keys are narrowed,
+    so the scores estimate the full ones. In a ``gated`` feed-forward each neuron is multiplied by a
+    second one. ``distances`` is what the scores know of the tokens' distances.
+
+    Source of gated neurons: Shazeer, 2020, arXiv 2002.05202, equation 6.
     """
 
     width: int
@@ -33,6 +46,9 @@ class LayerForm:
     activation: Callable[[Tensor], Tensor]
     dropout: float = 0.0
     attention_dropout: float = 0.0
+    gated: bool = False
+    norms_input: bool = True
+    distances: DistanceForm = field(default_factory=NoDistances)
 
 
 class ElasticLayer(nn.Module):
@@ -56,9 +72,12 @@ class ElasticLayer(nn.Module):
         self.projection = nn.Linear(form.width, sizes.heads * self.head_rows)
         self.output = nn.Linear(sizes.heads * sizes.value_dim, form.width)
         self.rise = nn.Linear(form.width, sizes.neurons)
+        self.gate = nn.Linear(form.width, sizes.neurons) if form.gated else None
         self.fall = nn.Linear(sizes.neurons, form.width)
-        self.attention_norm = nn.LayerNorm(form.width, eps=form.norm_epsilon)
+        norm = nn.LayerNorm(form.width, eps=form.norm_epsilon)
+        self.attention_norm = norm if form.norms_input else nn.Identity()
         self.feed_forward_norm = nn.LayerNorm(form.width, eps=form.norm_epsilon)
+        self.distances = form.distances.build(sizes)
         # transformers sets both: whether and how to recompute the layer in the backward pass
         self.gradient_checkpointing = False
         self._gradient_checkpointing_func: Callable[..., Any] | None = None
@@ -139,8 +158,10 @@ class ElasticLayer(nn.Module):
     ) -> Float[Tensor, " batch"]:
         """FLOPs of the matrix products for inputs of these lengths; a multiply-add is 2."""
         size, width = self.sizes, self.form.width
-        weights = heads * (self.head_rows + size.value_dim) * width + 2 * neurons * width
-        return 2 * tokens * (weights + tokens * heads * (size.query_dim + size.value_dim))
+        per_neuron = 2 if self.gate is None else 3
+        weights = heads * (self.head_rows + size.value_dim) * width + per_neuron * neurons * width
+        squares = tokens * heads * (size.query_dim + size.value_dim)
+        return 2 * tokens * (weights + squares) + self.distances.flops(tokens, heads)
 
     def _queries(self, rows: Tensor, layout: Layout, heads: int) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values (batch, heads, tokens, dim) of the first heads."""
@@ -151,13 +172,18 @@ class ElasticLayer(nn.Module):
         by_head = padded.view(*padded.shape[:2], heads, self.head_rows).transpose(1, 2)
         dim = self.sizes.query_dim
         q, k, v = torch.split(by_head, [dim, dim, self.sizes.value_dim], -1)
-        return q, k, v
+        return *self.distances.turned(q, k), v
 
     def _attend(self, streams: tuple[Tensor, Tensor, Tensor], layout: Layout) -> Tensor:
         q, k, v = streams
         dropout = self.form.attention_dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=layout.visible, dropout_p=dropout, scale=self.form.scale
+            q,
+            k,
+            v,
+            attn_mask=self.distances.mask(q, k, layout),
+            dropout_p=dropout,
+            scale=self.form.scale,
         )
         return self._join(mixed, layout)
 
@@ -179,6 +205,8 @@ class ElasticLayer(nn.Module):
     def _feed_forward(self, rows: Tensor, neurons: int) -> Tensor:
         risen = F.linear(rows, self.rise.weight[:neurons], self.rise.bias[:neurons])
         active = self.form.activation(risen)
+        if self.gate is not None:
+            active = active * F.linear(rows, self.gate.weight[:neurons], self.gate.bias[:neurons])
         fallen: Tensor = F.linear(active, self.fall.weight[:, :neurons], self.fall.bias)
         return fallen
 

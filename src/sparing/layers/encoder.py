@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,73 +14,12 @@ from sparing.core.recording import is_logged, report
 from sparing.layers.confidence import ConfidenceHead
 from sparing.layers.elastic import ElasticLayer, LayerForm
 from sparing.layers.gates import kept_tokens, new_gate, open_tokens
-from sparing.layers.packing import Layout, Packed, mean_after_first
+from sparing.layers.heads import ExitHead, HeadForm
+from sparing.layers.packing import Packed
 from sparing.layers.passes import Group, Results, Spent, Trace, joined
 from sparing.layers.plan import LayerSizes, Plan
 from sparing.layers.tokens import TokenForm, TokenHead
 from sparing.layers.vectors import VectorForm, VectorHead
-
-
-@dataclass(frozen=True)
-class HeadForm:
-    """A classification head: an optional norm, an optional dense layer, then the classes.
-
-    ``activation`` is that of the dense layer, "tanh" or "gelu"; empty leaves the layer out, and
-    ``norm_epsilon`` None the norm. ``averages`` reads the mean of all remaining tokens but the
-    first, instead of the first. With ``one_class`` the largest class probability says how sure an
-    answer is; several labels, and numbers, say nothing of the kind.
-    """
-
-    width: int
-    classes: int
-    activation: str
-    norm_epsilon: float | None
-    dropout: float = 0.0
-    averages: bool = False
-    one_class: bool = True
-    entry: ClassVar[Mapping[str, Any]] = {}
-
-    @property
-    def least_tokens(self) -> int:
-        """How many tokens of an input must remain for the head to read."""
-        return 2 if self.averages else 1
-
-    def build(self) -> ExitHead:
-        """A head of this form."""
-        return ExitHead(self)
-
-
-class ExitHead(nn.Module):
-    """Class logits from one row an input; every exit, and the end, has one."""
-
-    def __init__(self, form: HeadForm) -> None:
-        super().__init__()
-        self.form = form
-        epsilon = form.norm_epsilon
-        self.norm = None if epsilon is None else nn.LayerNorm(form.width, eps=epsilon)
-        self.dense = nn.Linear(form.width, form.width) if form.activation else None
-        self.activation = getattr(torch.nn.functional, form.activation or "tanh")
-        self.dropout = nn.Dropout(form.dropout)
-        self.classifier = nn.Linear(form.width, form.classes)
-
-    @property
-    def flops(self) -> int:
-        """FLOPs of its matrix products for one input; a multiply-add is 2."""
-        weights = self.classifier.weight.numel()
-        return 2 * (weights + (0 if self.dense is None else self.dense.weight.numel()))
-
-    def pool(self, rows: Tensor, layout: Layout) -> Float[Tensor, "batch width"]:
-        """The head's input from each input's rows: the first, or the mean of the others."""
-        return mean_after_first(rows, layout) if self.form.averages else layout.first(rows)
-
-    def forward(self, first: Float[Tensor, "batch width"]) -> Float[Tensor, "batch classes"]:
-        """The logits of a result of ``pool``."""
-        if self.norm is not None:
-            first = self.norm(first)
-        if self.dense is not None:
-            first = self.activation(self.dense(first))
-        logits: Tensor = self.classifier(self.dropout(first))
-        return logits
 
 
 Form = HeadForm | VectorForm | TokenForm
@@ -90,17 +28,22 @@ Head = ExitHead | VectorHead | TokenHead
 
 
 class AdaptiveEncoder(nn.Module):
-    """Elastic layers with an exit head after each of ``exits`` (counted from 1) and at the end."""
+    """Elastic layers with an exit head after each of ``exits`` (counted from 1) and at the end.
+
+    ``form`` is that of all layers, or a list has one for each.
+    """
 
     def __init__(
         self,
         sizes: Sequence[LayerSizes],
-        form: LayerForm,
+        form: LayerForm | Sequence[LayerForm],
         head: Form,
         exits: Sequence[int] = (),
     ) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(ElasticLayer(size, form) for size in sizes)
+        forms = [form] * len(sizes) if isinstance(form, LayerForm) else form[: len(sizes)]
+        layers = [ElasticLayer(*both) for both in zip(sizes, forms, strict=True)]
+        self.layers = nn.ModuleList(layers)
         numbers = sorted({*exits, len(sizes)})
         if numbers[0] < 1 or numbers[-1] > len(sizes):
             raise UsageError(f"exits are layers from 1 to {len(sizes)}; got {list(exits)}")
@@ -198,7 +141,8 @@ class AdaptiveEncoder(nn.Module):
 
         Kinds are those of ``layers.gates``: "threshold" (LTP), "skim" (Transkimmer), "random". A
         plan uses them with ``gated=True``. Raises ``UsageError`` for other kinds and layers, and
-        for heads that read the mean of all tokens, which gates would drop.
+        for heads that read the mean of all tokens, which gates would drop, and for layers that
+        know the distances between tokens.
         """
         last = len(self.layers)
         if not places or any(not 1 <= number < last for number in places):
@@ -206,6 +150,7 @@ class AdaptiveEncoder(nn.Module):
         head = self.head(last)
         if head.form.averages:
             raise UsageError("the model's head reads all tokens: gates need a class token")
+        self._require_no_distances("gates")
         like = next(head.parameters())
         gates = {str(n): new_gate(kind, head.form.width, n) for n in sorted(set(places))}
         self.gates = nn.ModuleDict(gates).to(like.device, like.dtype)
@@ -315,9 +260,24 @@ class AdaptiveEncoder(nn.Module):
         if plan.confidence == "learned":
             for number in plan.computed_exits[:-1]:
                 self.confidence_head(number)
+        if plan.drops_tokens:
+            self._require_no_distances("a plan that drops tokens")
         if plan.gated and not self.gates:
             raise UsageError("the plan is gated and the model has no gates: encoder.add_gates")
         self._check_confidence(plan)
+
+    @property
+    def relative(self) -> bool:
+        """Whether its layers know the distances between tokens."""
+        return any(self._at(number).distances.relative for number in range(1, len(self.layers) + 1))
+
+    def _require_no_distances(self, what: str) -> None:
+        """Raise ``UsageError`` where scores know distances, which dropped tokens would change."""
+        if self.relative:
+            raise UsageError(
+                f"{what}: this model's layers read the distances between tokens, and between the "
+                "remaining ones these would be others; choose fewer heads, neurons or layers"
+            )
 
     def _check_confidence(self, plan: Plan) -> None:
         """Raise ``UsageError`` for exits of a model without confidence in its answers."""

@@ -153,6 +153,15 @@ def mean_after_first(rows: Tensor, layout: Layout) -> Float[Tensor, "batch chann
     return (padded * real).sum(1) / real.sum(1)
 
 
+def mean_of_all(rows: Tensor, layout: Layout) -> Float[Tensor, "batch channels"]:
+    """Each sequence's mean over all its real rows."""
+    padded = layout.to_padded(rows)
+    if layout.visible is None:
+        return padded.mean(1)
+    real = layout.visible[:, 0, 0, :, None].to(padded.dtype)
+    return (padded * real).sum(1) / real.sum(1)
+
+
 def pack(
     padded: Float[Tensor, "batch tokens channels"], keep: Bool[Tensor, "batch tokens"] | None
 ) -> tuple[Float[Tensor, "rows channels"], Packed]:

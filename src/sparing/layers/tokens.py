@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from sparing.core.errors import UsageError
+from sparing.layers.heads import BodyForm, HeadBody
 from sparing.layers.packing import Layout
 
 ANSWERS = ("entities", "span")
@@ -19,10 +20,11 @@ ANSWERS = ("entities", "span")
 class TokenForm:
     """The form of every head that gives each token ``classes`` logits.
 
-    ``answer`` is what they are read as: "entities", or "span", a first and a last token.
+    ``answer`` is what they are read as: "entities", or "span", a first and a last token. ``body``
+    is what comes before the classes.
     """
 
-    width: int
+    body: BodyForm
     classes: int
     answer: str
     dropout: float = 0.0
@@ -37,6 +39,11 @@ class TokenForm:
             )
 
     @property
+    def width(self) -> int:
+        """The channels that it reads."""
+        return self.body.width
+
+    @property
     def entry(self) -> Mapping[str, Any]:
         """What a configuration states of it."""
         return {"tokens": self.answer}
@@ -46,11 +53,11 @@ class TokenForm:
         return TokenHead(self)
 
 
-class TokenHead(nn.Module):
+class TokenHead(HeadBody):
     """Logits of every token; every depth that a plan may end at has one."""
 
     def __init__(self, form: TokenForm) -> None:
-        super().__init__()
+        super().__init__(form.body)
         self.form = form
         self.dropout = nn.Dropout(form.dropout)
         self.classifier = nn.Linear(form.width, form.classes)
@@ -58,7 +65,7 @@ class TokenHead(nn.Module):
     @property
     def flops(self) -> int:
         """FLOPs of its matrix products for one token; a multiply-add is 2."""
-        return 2 * self.classifier.weight.numel()
+        return 2 * (self.classifier.weight.numel() + self.dense_weights)
 
     def pool(self, rows: Tensor, layout: Layout) -> Float[Tensor, "*rows width"]:
         """All rows: each is read by itself."""
@@ -66,5 +73,5 @@ class TokenHead(nn.Module):
 
     def forward(self, rows: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows classes"]:
         """The logits of each row."""
-        logits: Tensor = self.classifier(self.dropout(rows))
+        logits: Tensor = self.classifier(self.dropout(self.raised(self.normed(rows))))
         return logits

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from sparing.core.errors import UsageError
-from sparing.layers.packing import Layout
+from sparing.layers.packing import Layout, mean_of_all
 
 POOLINGS = ("mean", "cls")
 ACTIVATIONS: Mapping[str, Any] = {"identity": nn.Identity(), "tanh": torch.tanh}
@@ -24,13 +24,14 @@ class VectorForm:
 
     ``pooling`` is the mean of all tokens or the class token. ``layers`` are the linear ones after
     it, as (outputs, activation, whether there is a bias). ``unit`` vectors are divided by their
-    length.
+    length. ``norm_epsilon`` is that of the norm behind the last layer of families that have one.
     """
 
     width: int
     pooling: str = "mean"
     layers: tuple[tuple[int, str, bool], ...] = ()
     unit: bool = False
+    norm_epsilon: float | None = None
 
     def __post_init__(self) -> None:
         if self.pooling not in POOLINGS:
@@ -41,10 +42,12 @@ class VectorForm:
                 raise UsageError(f"an activation of a vector's layer is {known}; got {activation}")
 
     @classmethod
-    def from_dict(cls, entry: Mapping[str, Any], width: int) -> VectorForm:
+    def from_dict(
+        cls, entry: Mapping[str, Any], width: int, norm_epsilon: float | None = None
+    ) -> VectorForm:
         """The form of a configuration's entry."""
         layers = tuple((int(size), str(name), bool(bias)) for size, name, bias in entry["layers"])
-        return cls(width, str(entry["pooling"]), layers, bool(entry["unit"]))
+        return cls(width, str(entry["pooling"]), layers, bool(entry["unit"]), norm_epsilon)
 
     @property
     def entry(self) -> Mapping[str, Any]:
@@ -82,6 +85,8 @@ class VectorHead(nn.Module):
     def __init__(self, form: VectorForm) -> None:
         super().__init__()
         self.form = form
+        epsilon = form.norm_epsilon
+        self.norm = None if epsilon is None else nn.LayerNorm(form.width, eps=epsilon)
         self.mix = nn.Linear(form.width, form.width)
         widths = (form.width, *(size for size, _, _ in form.layers))
         pairs: Sequence[Any] = list(zip(widths, form.layers, strict=False))
@@ -98,15 +103,14 @@ class VectorHead(nn.Module):
         linears: list[Any] = [self.mix, *self.linears]
         return sum(2 * int(linear.weight.numel()) for linear in linears)
 
+    def finished(self, rows: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows width"]:
+        """The rows as the model gives them at its end: normed, where its family does that."""
+        return rows if self.norm is None else self.norm(rows)
+
     def pool(self, rows: Tensor, layout: Layout) -> Float[Tensor, "batch width"]:
         """The mean of each input's rows, or its first."""
-        if self.form.pooling == "cls":
-            return layout.first(rows)
-        padded = layout.to_padded(rows)
-        if layout.visible is None:
-            return padded.mean(1)
-        keep = layout.visible[:, 0, 0, :, None].to(padded.dtype)
-        return (padded * keep).sum(1) / keep.sum(1)
+        rows = self.finished(rows)
+        return layout.first(rows) if self.form.pooling == "cls" else mean_of_all(rows, layout)
 
     def forward(self, pooled: Float[Tensor, "batch width"]) -> Float[Tensor, "batch numbers"]:
         """The vectors of a result of ``pool``."""

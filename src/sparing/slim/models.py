@@ -32,7 +32,8 @@ from sparing.transfer.adaptive import AdaptiveClassifier
 from sparing.transfer.dropout import without_dropout
 from sparing.transfer.embedding.adaptive import adapt_embedder, require_embedder
 from sparing.transfer.embedding.dense import SentenceEncoder, open_sentences, vector_importance
-from sparing.transfer.families import layer_sizes, require_classifier, require_token_model
+from sparing.transfer.families.dense import require_classifier, require_token_model
+from sparing.transfer.families.forms import layer_sizes
 from sparing.transfer.freezing import freeze
 from sparing.transfer.gradual import labelled_batches
 from sparing.transfer.importance import importance

@@ -32,7 +32,8 @@ from sparing.layers.plan import LayerSizes, Plan, full_plan
 from sparing.train.checkpoints import WEIGHTS, load_weights, save_weights
 from sparing.transfer.adapting.config import AdaptiveConfig, other_class
 from sparing.transfer.adapting.conversion import fill, require_classifier
-from sparing.transfer.families import family_of, head_form, layer_form, layer_sizes
+from sparing.transfer.families.forms import head_form, layer_sizes
+from sparing.transfer.families.known import family_of
 from sparing.transfer.patching import ENTRY as PATCHES
 from sparing.transfer.patching import read_selection, select_patches
 from sparing.transfer.registry import NAME
@@ -85,7 +86,7 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         sizes = [LayerSizes(*row) for row in entry["sizes"]]
         self.main_input_name = family.reads
         self.embeddings = family.new_embeddings(config)
-        forms = layer_form(config, family), head_form(config, family)
+        forms = family.layer_forms(config), head_form(config, family)
         self.encoder = AdaptiveEncoder(sizes, *forms, entry["exits"])
         self.encoder.add_confidences(entry.get("confidences", ()))
         if "gates" in entry:
@@ -179,22 +180,19 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
     @property
     def longest(self) -> int:
         """The number of positions; for images, with that of the class token."""
-        positions: Any = self.embeddings.position_embeddings
-        if not isinstance(positions, nn.Embedding):
-            return int(positions.shape[1])
-        # RoBERTa's first token has the position after the pad's
-        first = 0 if positions.padding_idx is None else positions.padding_idx + 1
-        return int(positions.num_embeddings) - first
+        return family_of(self.config).longest(self.config, self.embeddings)
 
     def get_input_embeddings(self) -> nn.Module:
         """The table of tokens, for ``resize_token_embeddings``; ``Unsupported`` for images."""
         if self.main_input_name == "pixel_values":
             raise Unsupported("this model reads images: it has no table of tokens")
-        return self.embeddings.word_embeddings  # type: ignore[return-value]
+        home, name = family_of(self.config).table_of(self.embeddings)
+        return getattr(home, name)  # type: ignore[no-any-return]
 
     def set_input_embeddings(self, value: nn.Module) -> None:
         """Replace the table of tokens."""
-        self.embeddings.word_embeddings = value
+        home, name = family_of(self.config).table_of(self.embeddings)
+        setattr(home, name, value)
 
     def save_pretrained(
         self,
@@ -304,6 +302,11 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         if keep is None or bool(keep.all()):
             return pack(embedded, None)
         packed = pack(embedded, keep)
+        if self.encoder.relative and bool((keep[:, 1:] & ~keep[:, :-1]).any()):
+            raise UsageError(
+                "pads come before or between a text's tokens, and this model's layers read the "
+                "distances between tokens: pad on the right"
+            )
         if not bool(keep[:, 0].all()):
             raise UsageError(
                 "a text begins with a pad, and this model reads it from its start: pad on the right"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,9 +32,11 @@ class Block:
     """One block of an encoder: attention of ``len(remaining)`` heads of ``dim``, then feed-forward.
 
     ``index`` counts the blocks. ``projections`` are the linear layers that make q, k and v, with
-    one row for each coordinate of each head; ``output`` has a column for each. ``rise`` has a row
-    for each feed-forward neuron, ``fall`` a column. ``remaining`` are the numbers of the remaining
-    heads in the unpruned model, which had ``heads`` of them.
+    one row for each coordinate of each head; one that makes all three has their rows in this order.
+    ``output`` has a column for each. ``rise`` has a row for each feed-forward neuron, or for each
+    and then each one's gate; ``fall`` has a column. ``remaining`` are the numbers of the remaining
+    heads in the unpruned model, which had ``heads`` of them. ``followers`` also have a row for each
+    coordinate, and ``after_cut`` gets the remaining heads where a module must know them.
     """
 
     index: int
@@ -47,9 +49,66 @@ class Block:
     dim: int
     heads: int
     remaining: tuple[int, ...]
+    followers: tuple[nn.Linear, ...] = ()
+    after_cut: Callable[[nn.Module, Sequence[int]], None] | None = None
+
+    def rows_of(self, stream: str) -> slice:
+        """The rows of a stream's projection that are its own: of one for all three, a third."""
+        linear = self.projections[stream]
+        if len({id(one) for one in self.projections.values()}) > 1:
+            return slice(0, linear.out_features)
+        count = linear.out_features // 3
+        start = "qkv".index(stream) * count
+        return slice(start, start + count)
 
 
-def find_blocks(model: nn.Module) -> list[Block]:
+@dataclass(frozen=True)
+class Paths:
+    """Where a family has the modules of a block, from its layer; see ``Block``."""
+
+    attention: str
+    projections: Mapping[str, str]
+    output: str
+    rise: str
+    fall: str
+    followers: tuple[str, ...] = ()
+
+
+def named_blocks(
+    model: nn.Module,
+    layers: Sequence[nn.Module],
+    paths: Paths,
+    dim: int,
+    after_cut: Callable[[nn.Module, Sequence[int]], None] | None = None,
+) -> list[Block]:
+    """The blocks of a model whose layers have their modules at these paths, pruned or not."""
+    names = {id(module): name for name, module in model.named_modules()}
+    removed, blocks = removed_heads(model), []
+    for index, layer in enumerate(layers):
+        at: Any = layer.get_submodule
+        gone = set(removed.get(index, ()))
+        output = at(paths.output)
+        heads = output.in_features // dim + len(gone)
+        present = dict(layer.named_modules())
+        block = Block(
+            index,
+            f"{names[id(layer)]}.{paths.attention}",
+            at(paths.attention),
+            {stream: at(path) for stream, path in paths.projections.items()},
+            output,
+            at(paths.rise),
+            at(paths.fall),
+            dim,
+            heads,
+            tuple(head for head in range(heads) if head not in gone),
+            tuple(at(path) for path in paths.followers if path in present),
+            after_cut,
+        )
+        blocks.append(block)
+    return blocks
+
+
+def registered_blocks(model: nn.Module) -> list[Block]:
     """The blocks of a model of transformers' BERT or ViT family, in order, pruned or not.
 
     Raises ``Unsupported``, naming the block and the reason, for any other family, for shared

@@ -85,7 +85,10 @@ def _narrow(ours: ElasticLayer, theirs: ElasticLayer) -> None:
         (ours.rise.bias, theirs.rise.bias),
         (ours.fall.weight, theirs.fall.weight),
         (ours.fall.bias, theirs.fall.bias),
+        *zip(ours.distances.parameters(), theirs.distances.parameters(), strict=True),
     ]
+    if ours.gate is not None and theirs.gate is not None:
+        pairs += [(ours.gate.weight, theirs.gate.weight), (ours.gate.bias, theirs.gate.bias)]
     for small, large in pairs:
         small.copy_(large[tuple(slice(size) for size in small.shape)])
     ours.attention_norm.load_state_dict(theirs.attention_norm.state_dict())
@@ -184,7 +187,8 @@ class VectorSegment(TextSegment):
     ) -> tuple[Logits, Rows]:
         """The vectors and the tokens."""
         hidden, vector = super().forward(input_ids, attention_mask, token_type_ids)[:2]
-        return vector, hidden
+        assert isinstance(self.exit, VectorHead)
+        return vector, self.exit.finished(hidden)
 
 
 class EntitySegment(TextSegment):

@@ -18,7 +18,8 @@ from sparing.core.reading import parse_json
 from sparing.train import Recipe, TrainResult, evaluate, train
 from sparing.train.checkpoints import read_json, write_json
 from sparing.train.trainer import drop_training
-from sparing.transfer.blocks import find_blocks, removed_heads
+from sparing.transfer.blocks import removed_heads
+from sparing.transfer.families.known import find_blocks
 from sparing.transfer.pruning import PruneReport, prune, pruned_layers, remove, size_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from sparing.core.errors import UsageError
-from sparing.transfer.blocks import Block, find_blocks
+from sparing.transfer.blocks import Block
+from sparing.transfer.families.known import find_blocks
 
 Loss = Callable[[Any, Mapping[str, Any]], Tensor]
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from sparing.core.errors import Unsupported, UsageError
-from sparing.transfer.families import family_type
+from sparing.transfer.families.known import family_type
 from sparing.transfer.swap import is_swapped
 
 # Families with one learned table of positions; other families add relative or rotary ones.

@@ -14,7 +14,8 @@ from transformers import PreTrainedModel
 
 from sparing.core.errors import Unsupported, UsageError
 from sparing.core.printing import fitted_lines
-from sparing.transfer.blocks import Block, find_blocks, removed_heads
+from sparing.transfer.blocks import Block, removed_heads
+from sparing.transfer.families.known import find_blocks
 from sparing.transfer.importance import Loss, importance
 from sparing.transfer.layers import HEAD_COUNTS
 from sparing.transfer.registry import NAME
@@ -226,11 +227,14 @@ def _cut(block: Block, gone: set[int]) -> None:
     """Slice one block's projections: rows of q, k and v, columns of the output."""
     positions = [position for position, head in enumerate(block.remaining) if head not in gone]
     rows = torch.arange(len(block.remaining) * block.dim).view(-1, block.dim)[positions].flatten()
-    for linear in block.projections.values():
-        linear.weight = _part(linear.weight, rows, 0)
-        if linear.bias is not None:
-            linear.bias = _part(linear.bias, rows, 0)
-        linear.out_features = len(rows)
+    made = {id(linear): linear for linear in block.projections.values()}
+    starts = {stream: block.rows_of(stream).start for stream in block.projections}
+    places = {id(linear): rows for linear in block.followers}
+    for key in made:
+        streams = [name for name, linear in block.projections.items() if id(linear) == key]
+        places[key] = torch.cat([rows + starts[stream] for stream in streams])
+    for linear in (*made.values(), *block.followers):
+        _keep_rows(linear, places[id(linear)])
     block.output.weight = _part(block.output.weight, rows, 1)
     block.output.in_features = len(rows)
     for name in HEAD_COUNTS:
@@ -238,8 +242,18 @@ def _cut(block: Block, gone: set[int]) -> None:
             setattr(block.attention, name, len(positions))
     if hasattr(block.attention, "all_head_size"):
         block.attention.all_head_size = len(rows)  # type: ignore[assignment]
+    if block.after_cut is not None:
+        block.after_cut(block.attention, [block.remaining[position] for position in positions])
     if not positions:
         block.attention.__class__ = _headless(type(block.attention))  # type: ignore[arg-type]
+
+
+def _keep_rows(linear: nn.Linear, rows: Tensor) -> None:
+    """Only these outputs of a linear layer."""
+    linear.weight = _part(linear.weight, rows, 0)
+    if linear.bias is not None:
+        linear.bias = _part(linear.bias, rows, 0)
+    linear.out_features = len(rows)
 
 
 def _part(parameter: Tensor, places: Tensor, dim: int) -> nn.Parameter:
@@ -257,7 +271,7 @@ def _headless(kind: Any) -> type[nn.Module]:
 
     def forward(self: Any, hidden_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, None]:
         mixed = hidden_states.new_zeros((*hidden_states.shape[:-1], 0))
-        for name in ("o_proj", "out_proj", "out_lin"):
+        for name in ("o_proj", "out_proj", "out_lin", "o", "Wo"):
             if hasattr(self, name):
                 return getattr(self, name)(mixed), None
         return mixed, None

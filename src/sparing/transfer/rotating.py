@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from sparing.core.errors import Unsupported, UsageError
 from sparing.layers.rotation import bases, rotation
-from sparing.transfer.blocks import Block, find_blocks
+from sparing.transfer.blocks import Block
+from sparing.transfer.families.known import find_blocks
 from sparing.transfer.importance import still
 from sparing.transfer.swap import is_swapped
 
@@ -39,6 +40,8 @@ def rotate(model: nn.Module, batches: Iterable[Mapping[str, Any]]) -> None:
         raise Unsupported("rotate turns a dense model: unswap first, rotate, swap again")
     if any("rotary" in name for name, _ in model.named_modules()):
         raise Unsupported("the model rotates queries and keys by position, so no basis is fixed")
+    if any(name.endswith("rel_embeddings") for name, _ in model.named_modules()):
+        raise Unsupported("the model's distances have queries and keys too, so no basis is fixed")
     moments = _Moments(blocks)
     with still(model), moments:
         for batch in batches:

@@ -10,7 +10,8 @@ from transformers import AutoModelForMaskedImageModeling, PreTrainedModel
 
 from sparing.core.errors import Unsupported, UsageError
 from sparing.models.shared.shape import image_config, seeded
-from sparing.transfer.families import family_of, require_classifier
+from sparing.transfer.families.dense import require_classifier
+from sparing.transfer.families.known import family_of
 from sparing.transfer.registry import NAME
 
 MASK_TOKEN = "embeddings.mask_token"

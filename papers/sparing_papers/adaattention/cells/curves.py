@@ -11,7 +11,7 @@ from sparing.core.record import Label, Record
 from sparing.experiment.run import Cell
 from sparing.measure.statistics import unseen
 from sparing.train import evaluate
-from sparing.transfer.blocks import find_blocks
+from sparing.transfer.families.known import find_blocks
 from sparing.transfer.gradual import labelled_batches
 from sparing.transfer.pruning import prune
 from sparing.transfer.rotating import rotate

@@ -106,7 +106,7 @@ def require_texts(name: str, config: Any, *, texts: bool, images: bool) -> None:
 
 def require_encoder(model: Any, *, texts: bool, task: bool = False) -> None:
     """Raise for a model object that slim cannot make faster, or not without ``texts`` or a task."""
-    from sparing.transfer.families import require_classifier, require_token_model
+    from sparing.transfer.families.dense import require_classifier, require_token_model
     from sparing.transfer.unwrapping import unwrapped
 
     if type(model).__name__ == "SentenceTransformer":
@@ -125,7 +125,7 @@ def _require_family(source: str, config: dict[str, Any]) -> None:
     from transformers import AutoConfig
 
     from sparing.models.shared.quiet import quiet
-    from sparing.transfer.families import family_of
+    from sparing.transfer.families.known import family_of
 
     if "sparing" in config:
         return  # it is checked when it is opened

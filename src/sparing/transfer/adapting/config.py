@@ -99,10 +99,8 @@ def _family_config(kind: str) -> Any:
     """The class of a family's own configuration."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    from sparing.transfer.families import FAMILIES
+    from sparing.transfer.families.known import FAMILIES, unknown_family
 
     if kind not in FAMILIES:
-        raise Unsupported(
-            f"{kind[:40]!r} has no adaptive form; there is one for {', '.join(FAMILIES)}"
-        )
+        raise unknown_family(kind)
     return CONFIG_MAPPING[kind]

@@ -10,14 +10,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from sparing.layers.elastic import ElasticLayer
-from sparing.layers.encoder import AdaptiveEncoder, ExitHead
-from sparing.layers.tokens import TokenHead
-from sparing.transfer.blocks import Block, find_blocks
-from sparing.transfer.families import Family, NormedEmbeddings, family_of
-from sparing.transfer.families import require_classifier as require_classifier
-
-# Where all families have the layer behind each token.
-TOKEN_HEADS = {"entities": "classifier", "span": "qa_outputs"}
+from sparing.layers.encoder import AdaptiveEncoder
+from sparing.layers.vectors import VectorHead
+from sparing.transfer.blocks import Block
+from sparing.transfer.families.dense import require_classifier as require_classifier
+from sparing.transfer.families.form import Family, bias_of, copy_affine
+from sparing.transfer.families.known import family_of
 
 
 @torch.no_grad()
@@ -25,61 +23,41 @@ def fill(embeddings: nn.Module, encoder: AdaptiveEncoder, dense: PreTrainedModel
     """Copy all weights into an adaptive form's parts; exit heads begin as the model's own."""
     family = family_of(dense.config)
     base = family.base(dense)
-    _fill_embeddings(embeddings, base, family)
-    parts = zip(encoder.layers, find_blocks(dense), family.layers_of(dense), strict=True)
-    for layer, block, home in parts:
-        _fill_layer(layer, block, home, family)  # type: ignore[arg-type]
+    family.fill_embeddings(embeddings, base)
+    parts = zip(encoder.layers, family.blocks(dense), family.layers_of(dense), strict=True)
+    for number, (layer, block, home) in enumerate(parts):
+        assert isinstance(layer, ElasticLayer)
+        _fill_layer(layer, block, home, family)
+        family.fill_distances(layer, dense, number)
     for head in encoder.heads.values():
-        if isinstance(head, ExitHead):  # a vector's begins as the identity
-            _fill_head(head, dense, family)
-        elif isinstance(head, TokenHead):
-            _copy(head.classifier, dense.get_submodule(TOKEN_HEADS[head.form.answer]))
-
-
-def _fill_embeddings(ours: nn.Module, base: nn.Module, family: Family) -> None:
-    if isinstance(ours, NormedEmbeddings):
-        _copy(ours.norm, base.get_submodule(family.embedding_norm))
-        ours = ours.embeddings
-    ours.load_state_dict(base.get_submodule("embeddings").state_dict())
+        if isinstance(head, VectorHead):  # its own layer begins as the identity
+            if head.norm is not None:
+                copy_affine(head.norm, base.get_submodule(family.final_norm))
+            continue
+        family.fill_body(head, dense)
+        answer = getattr(head.form, "answer", "")
+        names = {"entities": family.token_classifier, "span": family.span_classifier}
+        copy_affine(head.classifier, dense.get_submodule(names.get(answer, family.classifier)))
 
 
 def _fill_layer(layer: ElasticLayer, block: Block, home: nn.Module, family: Family) -> None:
-    projections = [block.projections[stream] for stream in "qkv"]
-    weights = [linear.weight for linear in projections]
-    biases = [_bias(linear) for linear in projections]
-    heads = layer.sizes.heads
+    projections = [(block.projections[stream], block.rows_of(stream)) for stream in "qkv"]
+    weights = [linear.weight[rows] for linear, rows in projections]
+    biases = [bias_of(linear)[rows] for linear, rows in projections]
+    heads, neurons = layer.sizes.heads, layer.sizes.neurons
     layer.projection.weight.copy_(interleave(weights, heads))
     layer.projection.bias.copy_(interleave(biases, heads))
-    pairs = [
-        (layer.output, block.output),
-        (layer.rise, block.rise),
-        (layer.fall, block.fall),
-        (layer.attention_norm, home.get_submodule(family.attention_norm)),
-        (layer.feed_forward_norm, home.get_submodule(family.feed_forward_norm)),
-    ]
-    for ours, theirs in pairs:
-        _copy(ours, theirs)
-
-
-def _fill_head(head: ExitHead, dense: PreTrainedModel, family: Family) -> None:
-    _copy(head.classifier, dense.get_submodule(family.classifier))
-    if head.dense is not None:
-        _copy(head.dense, dense.get_submodule(family.head_dense))
-    if head.norm is not None:
-        _copy(head.norm, family.base(dense).get_submodule(family.final_norm))
-
-
-def _copy(ours: nn.Module, theirs: nn.Module) -> None:
-    ours.weight.copy_(theirs.weight)  # type: ignore[operator,arg-type]
-    ours.bias.copy_(_bias(theirs))  # type: ignore[operator]
-
-
-def _bias(module: nn.Module) -> Tensor:
-    """A layer's bias, zeros where it has none."""
-    bias = module.bias
-    if isinstance(bias, Tensor):
-        return bias
-    return module.weight.new_zeros(len(module.weight))  # type: ignore[operator,arg-type]
+    rising, bias = block.rise.weight, bias_of(block.rise)
+    layer.rise.weight.copy_(rising[:neurons])
+    layer.rise.bias.copy_(bias[:neurons])
+    if layer.gate is not None:
+        layer.gate.weight.copy_(rising[neurons:])
+        layer.gate.bias.copy_(bias[neurons:])
+    copy_affine(layer.output, block.output)
+    copy_affine(layer.fall, block.fall)
+    if not isinstance(layer.attention_norm, nn.Identity):
+        copy_affine(layer.attention_norm, home.get_submodule(family.attention_norm))
+    copy_affine(layer.feed_forward_norm, home.get_submodule(family.feed_forward_norm))
 
 
 def interleave(

@@ -36,6 +36,8 @@ def reorder_heads(layer: ElasticLayer, order: Int[Tensor, " heads"]) -> None:
     heads = layer.sizes.heads
     for rows in (layer.projection.weight, layer.projection.bias):
         rows.copy_(rows.view(heads, -1, *rows.shape[1:])[order].flatten(0, 1))
+    for table in layer.distances.parameters():
+        table.copy_(table[order])
     columns = layer.output.weight
     columns.copy_(columns.view(len(columns), heads, -1)[:, order].flatten(1, 2))
 
@@ -43,6 +45,8 @@ def reorder_heads(layer: ElasticLayer, order: Int[Tensor, " heads"]) -> None:
 @torch.no_grad()
 def reorder_neurons(layer: ElasticLayer, order: Int[Tensor, " neurons"]) -> None:
     """Put a layer's feed-forward neurons into another order, in place."""
-    layer.rise.weight.copy_(layer.rise.weight[order])
-    layer.rise.bias.copy_(layer.rise.bias[order])
+    for rising in (layer.rise, layer.gate):
+        if rising is not None:
+            rising.weight.copy_(rising.weight[order])
+            rising.bias.copy_(rising.bias[order])
     layer.fall.weight.copy_(layer.fall.weight[:, order])

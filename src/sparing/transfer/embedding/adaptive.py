@@ -17,7 +17,9 @@ from sparing.transfer.adapting.config import AdaptiveConfig
 from sparing.transfer.adapting.conversion import fill
 from sparing.transfer.adaptive import ENTRY_VERSION, AdaptiveClassifier
 from sparing.transfer.embedding.dense import Embedded, Ids, SentenceEncoder
-from sparing.transfer.families import layer_sizes, require_encoder
+from sparing.transfer.families.dense import require_encoder
+from sparing.transfer.families.forms import layer_sizes
+from sparing.transfer.families.known import family_of
 from sparing.transfer.registry import NAME
 from sparing.transfer.requests import refuse_outputs, refuse_requests
 
@@ -43,7 +45,7 @@ class AdaptiveEmbedder(AdaptiveClassifier):
         refuse_outputs(self.config)
         rows, layout = self.embed(input_ids, attention_mask, token_type_ids)
         trace = self.encoder.trace(rows, layout, self.plan)
-        hidden = layout.to_padded(trace.states[-1])
+        hidden = layout.to_padded(self.head.finished(trace.states[-1]))
         assert input_ids is not None
         pads = input_ids.shape[1] - hidden.shape[1]
         hidden = nn.functional.pad(hidden, (0, 0, 0, pads))
@@ -67,7 +69,7 @@ def adapt_embedder(model: SentenceEncoder, depths: Sequence[int] | None = None) 
     behind the encoder that it does not have.
     """
     dense = require_embedder(model)
-    form = vector_form(model.later, dense.config.hidden_size)
+    form = vector_form(model.later, family_of(dense.config).sizes(dense.config).width)
     config = AdaptiveConfig.from_base(dense.config)
     sizes = layer_sizes(config)
     places = sorted({*(depths or range(1, len(sizes) + 1)), len(sizes)})
@@ -94,7 +96,7 @@ def adapt_embedder(model: SentenceEncoder, depths: Sequence[int] | None = None) 
 def require_embedder(model: SentenceEncoder) -> PreTrainedModel:
     """The encoder of a model that has an adaptive form; else ``Unsupported`` with the reason."""
     encoder = require_encoder(model.encoder)
-    vector_form(model.later, encoder.config.hidden_size)
+    vector_form(model.later, family_of(encoder.config).sizes(encoder.config).width)
     return encoder
 
 

@@ -22,7 +22,8 @@ from sparing.layers.plan import full_plan
 from sparing.transfer.adapting.config import AdaptiveConfig
 from sparing.transfer.adapting.conversion import fill
 from sparing.transfer.adaptive import ENTRY_VERSION, AdaptiveClassifier
-from sparing.transfer.families import layer_sizes, require_token_model
+from sparing.transfer.families.dense import require_token_model
+from sparing.transfer.families.forms import layer_sizes
 from sparing.transfer.importance import Importance, importance
 from sparing.transfer.registry import NAME
 from sparing.transfer.requests import refuse_outputs, refuse_requests
