@@ -18,7 +18,7 @@ from sparing.layers.plan import full_plan, narrowed, narrowing
 from sparing.train import checkpoints
 from sparing.transfer.adapting.adapt import adapt
 from sparing.transfer.adaptive import AdaptiveClassifier, FrontierPoint
-from tests.transfer.classifiers import FAMILIES, dense, inputs, near, texts
+from tests.transfer.classifiers import FAMILIES, RELATIVE, dense, inputs, near, texts
 
 
 def _adaptive(family="bert", dtype=torch.float64, seed=0):
@@ -28,7 +28,8 @@ def _adaptive(family="bert", dtype=torch.float64, seed=0):
         for number, head in enumerate(adaptive.encoder.heads.values()):
             head.classifier.bias += number
     sizes = adaptive.encoder.sizes
-    cheap = replace(narrowed(sizes, 0.5), exits=(2,), threshold=0.7, tokens_kept=0.6)
+    dropping = 1.0 if family in RELATIVE else 0.6
+    cheap = replace(narrowed(sizes, 0.5), exits=(2,), threshold=0.7, tokens_kept=dropping)
     adaptive.set_frontier(
         [
             FrontierPoint(cheap, 0.31, 0.875),

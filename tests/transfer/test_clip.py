@@ -169,7 +169,7 @@ def test_heads_of_both_towers_are_removed():
 def test_only_the_classifier_has_an_adaptive_form():
     for kind in KINDS:
         with pytest.raises(
-            sparing.SparingError, match=r"classifier|clip_\w+_model has no adaptive"
+            sparing.SparingError, match=r"classifier|clip_\w+_model' has no adaptive"
         ):
             sparing.adapt(clip(kind))
 
