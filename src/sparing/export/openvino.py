@@ -253,15 +253,22 @@ def _limits(model: Any) -> tuple[dict[str, int], int | None]:
 
 
 def _tables(model: Any) -> list[Any]:
-    """The look-ups in a table of fixed size by numbers that depend on the inputs."""
+    """The look-ups of rows in a table of fixed size by numbers that depend on the inputs."""
     lookups = [node for node in model.get_ops() if node.get_type_name() == "Gather"]
     return [
         node
         for node in lookups
         if node.input_value(0).get_partial_shape().rank == 2
+        and _axis(node) == 0
         and node.input_value(0).get_partial_shape()[0].is_static
         and node.input_value(1).get_node().get_type_name() != "Constant"
     ]
+
+
+def _axis(lookup: Any) -> int | None:
+    """The axis of a look-up; None where it is computed."""
+    node = lookup.input_value(2).get_node()
+    return int(node.get_data().item()) if node.get_type_name() == "Constant" else None
 
 
 def _most_tokens(model: Any, indices: Any, rows: int) -> int | None:
