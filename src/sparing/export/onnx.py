@@ -61,6 +61,7 @@ def export_onnx(
     model = _traced(segment, example)
     _name_products(onnx, model, segment)
     _widen_masks(onnx, model)
+    _widen_rotations(onnx, model)
     with replacing(path) as temporary:
         onnx.save_model(model, temporary)
         _compare(segment, temporary, example, tolerance)
@@ -241,12 +242,41 @@ def _widen_masks(onnx: Any, model: Any) -> None:
                 ]
             node.input[3] = wide[mask]
         nodes.append(node)
-    if not wide:
-        return
+    if wide:
+        _replace_nodes(onnx, graph, nodes, "one")
+
+
+def _widen_rotations(onnx: Any, model: Any) -> None:
+    """Repeat cosines and sines of one row for all inputs, which ONNX Runtime does not itself."""
+    helper, graph = onnx.helper, model.graph
+    wide: dict[str, str] = {}
+    nodes = []
+    for node in graph.node:
+        if node.op_type == "RotaryEmbedding" and len(node.input) == 3:
+            for place in (1, 2):
+                angles = node.input[place]
+                if angles not in wide:
+                    wide[angles] = f"{angles}_wide"
+                    names = [f"{angles}_inputs", f"{angles}_shape"]
+                    nodes += [
+                        helper.make_node("Shape", [node.input[0]], names[:1], start=0, end=1),
+                        helper.make_node(
+                            "Concat", [names[0], "lone", "lone"], names[1:], axis=0
+                        ),
+                        helper.make_node("Expand", [angles, names[1]], [wide[angles]]),
+                    ]
+                node.input[place] = wide[angles]
+        nodes.append(node)
+    if wide:
+        _replace_nodes(onnx, graph, nodes, "lone")
+
+
+def _replace_nodes(onnx: Any, graph: Any, nodes: list[Any], one: str) -> None:
+    """Let a graph have these nodes, and a constant 1 of this name."""
     copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:]
     graph.node.extend(copies)
-    graph.initializer.append(helper.make_tensor("one", onnx.TensorProto.INT64, [1], [1]))
+    graph.initializer.append(onnx.helper.make_tensor(one, onnx.TensorProto.INT64, [1], [1]))
 
 
 def _digest(array: NDArray[Any]) -> str:
