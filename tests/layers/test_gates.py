@@ -10,8 +10,8 @@ import torch
 from sparing.core.errors import UsageError
 from sparing.core.recording import record
 from sparing.layers.encoder import AdaptiveEncoder
-from sparing.layers.heads import BodyForm, HeadForm
 from sparing.layers.gates import GATES, SkimGate, ThresholdGate, new_gate, open_tokens
+from sparing.layers.heads import BodyForm, HeadForm
 from sparing.layers.packing import Packed
 from sparing.layers.plan import narrowing
 from sparing.measure.flops import count_flops

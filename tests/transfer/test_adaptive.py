@@ -55,7 +55,7 @@ def test_pads_at_the_end_and_between(family):
     given["attention_mask"][0, 2:5] = 0
     given["attention_mask"][2, 4] = 0
     if family in RELATIVE:
-        with pytest.raises(UsageError, match="before or between a text's tokens.*on the right"):
+        with pytest.raises(UsageError, match=r"before or between a text's tokens.*on the right"):
             adapt(model)(**given)
     else:
         _agree(model, given)

@@ -253,19 +253,17 @@ def _widen_rotations(onnx: Any, model: Any) -> None:
     nodes = []
     for node in graph.node:
         if node.op_type == "RotaryEmbedding" and len(node.input) == 3:
-            for place in (1, 2):
-                angles = node.input[place]
+            for number in (1, 2):
+                angles = node.input[number]
                 if angles not in wide:
                     wide[angles] = f"{angles}_wide"
                     names = [f"{angles}_inputs", f"{angles}_shape"]
                     nodes += [
                         helper.make_node("Shape", [node.input[0]], names[:1], start=0, end=1),
-                        helper.make_node(
-                            "Concat", [names[0], "lone", "lone"], names[1:], axis=0
-                        ),
+                        helper.make_node("Concat", [names[0], "lone", "lone"], names[1:], axis=0),
                         helper.make_node("Expand", [angles, names[1]], [wide[angles]]),
                     ]
-                node.input[place] = wide[angles]
+                node.input[number] = wide[angles]
         nodes.append(node)
     if wide:
         _replace_nodes(onnx, graph, nodes, "lone")

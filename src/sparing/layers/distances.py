@@ -1,6 +1,6 @@
 """What a layer's scores know of the distances between tokens: rotations, biases and windows.
 
-Families whose embeddings hold the positions need none of this. In all forms a parameter has one
+Families with positions in their embeddings need none of this. In all forms a parameter has one
 entry a head in its first dimension, so that the first heads of a layer are a layer too.
 """
 
@@ -100,6 +100,7 @@ class _Table(Distances):
         self.buckets = nn.Buffer(form.buckets.falling, persistent=False)
 
     def bias(self, q: Heads, k: Heads) -> Bias | None:
+        """The number of each pair's distance."""
         heads, tokens = q.shape[1:3]
         by_distance = self.values[:heads].index_select(1, _around(self.buckets, tokens))
         return skewed(by_distance[None, :, None, :].expand(1, heads, tokens, 2 * tokens))
@@ -107,16 +108,15 @@ class _Table(Distances):
 
 @dataclass(frozen=True)
 class Disentangled:
-    """Scores of content and distance: each query's with a distance's key, each key's with its query.
+    """Scores of each query with a distance's key, and of each key with a distance's query.
 
     Formula: bias_ij = q_i . K_b(i-j) + k_j . Q_b(i-j).
 
     Symbols: b is the bucket of a distance, K and Q are one vector for each head and bucket, with
     the scale of the scores in them. ``reads_queries`` and ``reads_keys`` say which terms there are.
 
-    Source: He et al., 2021 (DeBERTa), arXiv 2006.03654, equation 4. What differs: K and Q are
-    weights, where the source projects embeddings of distances by further matrices in every call;
-    and only the distances that occur at a length are multiplied.
+    Source: He et al., 2021 (DeBERTa), arXiv 2006.03654, equation 4. What differs: K
+    and Q are weights, not products of every call. Only the distances that occur are multiplied.
     """
 
     count: int
@@ -143,6 +143,7 @@ class _Disentangled(Distances):
         self.rising = nn.Buffer(form.buckets.rising, persistent=False)
 
     def bias(self, q: Heads, k: Heads) -> Bias | None:
+        """The sum of both terms."""
         total: Tensor | None = None
         if self.keys is not None:
             total = skewed(q @ _vectors(self.keys, self.falling, q).mT)
@@ -152,6 +153,7 @@ class _Disentangled(Distances):
         return total
 
     def flops(self, tokens: Float[Tensor, " batch"], heads: int) -> Float[Tensor, " batch"]:
+        """Those of both terms, for every distance that occurs."""
         total = torch.zeros_like(tokens)
         for vectors in (self.keys, self.queries):
             if vectors is not None:
@@ -199,6 +201,7 @@ class _Rotary(Distances):
         self.sines = nn.Buffer(sines, persistent=False)
 
     def turned(self, q: Heads, k: Heads) -> tuple[Heads, Heads]:
+        """Both rotated, each by its position."""
         tokens = q.shape[2]
         cosines, sines = self.cosines[:tokens], self.sines[:tokens]
         turned_q, turned_k = (_turned(x, cosines, sines) for x in (q, k))
@@ -209,7 +212,7 @@ def _turned(x: Heads, cosines: Tensor, sines: Tensor) -> Heads:
     """Rotate by angles; in float32 at least, as transformers does."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     half = x.shape[-1] // 2
-    swapped = torch.cat((-wide[..., half:], wide[..., :half]), -1)
+    swapped = torch.cat((wide[..., half:], wide[..., :half]), -1)
     return (wide * cosines + swapped * sines).to(x.dtype)
 
 
@@ -217,11 +220,14 @@ def _turned(x: Heads, cosines: Tensor, sines: Tensor) -> Heads:
 def _turns(
     frequencies: tuple[float, ...], longest: int, factor: float
 ) -> tuple[Float[Tensor, "positions dim"], Float[Tensor, "positions dim"]]:
-    """Cosines and sines, computed in float32; all layers of one form share them."""
+    """Cosines and sines, computed in float32; all layers of one form share them.
+
+    The first half of the sines has the sign with which the coordinates there are swapped.
+    """
     with torch.device("cpu"):
         angles = torch.arange(longest).float()[:, None] * torch.tensor(frequencies)
-        angles = torch.cat((angles, angles), -1)
-        return angles.cos() * factor, angles.sin() * factor
+        sines = torch.cat((-angles.sin(), angles.sin()), -1)
+        return torch.cat((angles, angles), -1).cos() * factor, sines * factor
 
 
 class Buckets:
@@ -260,4 +266,5 @@ def skewed(rows: Float[Tensor, "*batch tokens distances"]) -> Float[Tensor, "*ba
     tokens = rows.shape[-2]
     flat = rows.reshape(*rows.shape[:-2], tokens * 2 * tokens)
     cut = flat.narrow(-1, tokens - 1, tokens * (2 * tokens - 1))
-    return cut.unflatten(-1, (tokens, 2 * tokens - 1)).narrow(-1, 0, tokens)
+    by_row = cut.view(*rows.shape[:-2], tokens, 2 * tokens - 1)
+    return by_row.narrow(-1, 0, tokens)

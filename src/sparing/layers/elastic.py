@@ -19,7 +19,7 @@ LARGE_SQUARE = 1 << 20
 
 
 class NoDistances:
-    """The form of layers whose scores know nothing of distances."""
+    """The form of layers with scores that know nothing of distances."""
 
     def build(self, sizes: LayerSizes) -> Distances:
         """See ``DistanceForm``."""

@@ -21,7 +21,6 @@ from sparing.layers.plan import LayerSizes, Plan
 from sparing.layers.tokens import TokenForm, TokenHead
 from sparing.layers.vectors import VectorForm, VectorHead
 
-
 Form = HeadForm | VectorForm | TokenForm
 """What a head gives; all but ``HeadForm`` need all tokens of all inputs, to the plan's end."""
 Head = ExitHead | VectorHead | TokenHead

@@ -32,7 +32,7 @@ class Block:
     """One block of an encoder: attention of ``len(remaining)`` heads of ``dim``, then feed-forward.
 
     ``index`` counts the blocks. ``projections`` are the linear layers that make q, k and v, with
-    one row for each coordinate of each head; one that makes all three has their rows in this order.
+    one row for each coordinate of each head. One that makes all three has their rows in this order.
     ``output`` has a column for each. ``rise`` has a row for each feed-forward neuron, or for each
     and then each one's gate; ``fall`` has a column. ``remaining`` are the numbers of the remaining
     heads in the unpruned model, which had ``heads`` of them. ``followers`` also have a row for each
@@ -81,7 +81,7 @@ def named_blocks(
     dim: int,
     after_cut: Callable[[nn.Module, Sequence[int]], None] | None = None,
 ) -> list[Block]:
-    """The blocks of a model whose layers have their modules at these paths, pruned or not."""
+    """The blocks of a model with its layers' modules at these paths, pruned or not."""
     names = {id(module): name for name, module in model.named_modules()}
     removed, blocks = removed_heads(model), []
     for index, layer in enumerate(layers):

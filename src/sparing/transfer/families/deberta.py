@@ -52,7 +52,9 @@ class Deberta(Family):
         forms = [replace(form, scale=scale) for form in forms]
         if not _relative(config) or not terms:
             return forms
-        distances = Disentangled(2 * _span(config), _buckets(config), "c2p" in terms, "p2c" in terms)
+        distances = Disentangled(
+            2 * _span(config), _buckets(config), "c2p" in terms, "p2c" in terms
+        )
         return [replace(form, distances=distances) for form in forms]
 
     def fill_distances(self, ours: ElasticLayer, dense: PreTrainedModel, number: int) -> None:
@@ -63,19 +65,14 @@ class Deberta(Family):
             return
         base: Any = self.base(dense)
         embedded = base.encoder.get_rel_embedding()[: 2 * _span(config)]
-        own = base.encoder.layer[number].attention.self
-        shared = own.share_att_key
+        attention = base.encoder.layer[number].attention.self
+        start = "" if attention.share_att_key else "pos_"
         distances: Any = ours.distances
-        for term, table, projection in (
-            ("c2p", distances.keys, own.key_proj if shared else getattr(own, "pos_key_proj", None)),
-            (
-                "p2c",
-                distances.queries,
-                own.query_proj if shared else getattr(own, "pos_query_proj", None),
-            ),
-        ):
-            if term in terms:
-                table.copy_(_by_head(projection(embedded), len(table)) * ours.form.scale)
+        tables = {"c2p": ("key", distances.keys), "p2c": ("query", distances.queries)}
+        for term in terms:
+            stream, table = tables[term]
+            rows = getattr(attention, f"{start}{stream}_proj")(embedded)
+            table.copy_(_by_head(rows, len(table)) * ours.form.scale)
 
     def body(self, config: Any, answer: str) -> BodyForm:
         """See ``Family``."""
@@ -131,7 +128,7 @@ def _buckets(config: Any) -> Buckets:
 def _by_head(
     rows: Float[Tensor, "buckets width"], heads: int
 ) -> Float[Tensor, "all_heads buckets dim"]:
-    return rows.unflatten(-1, (heads, -1)).transpose(0, 1)
+    return rows.view(len(rows), heads, -1).transpose(0, 1)
 
 
 _SELF = "attention.self."

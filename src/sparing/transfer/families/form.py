@@ -49,10 +49,11 @@ class Family:
     path of the base model in the classifier, empty where transformers knows it. ``norm_first`` says
     that norms come before attention and feed-forward. ``head_activation`` is that of the head's
     dense layer, which ``head_dense`` names; both are empty where the classifier follows directly.
-    ``final_norm`` comes after the last layer. ``pooling`` says which rows the head reads (see
-    ``layers.heads``). ``token_classifier`` and ``span_classifier`` name the layer behind each token
-    in models that answer for each. ``token_types`` says whether the embeddings know them.
-    ``paths`` are those of a block's modules, None where these are found as BERT's are.
+    ``embedding_norm`` and ``final_norm`` come before the first and after the last layer.
+    ``pooling`` says which rows the head reads (see ``layers.heads``). ``token_classifier`` and
+    ``span_classifier`` name the layer behind each token in models that answer for each.
+    ``token_types`` says whether the embeddings know them. ``paths`` are those of a block's modules,
+    None where these are found as BERT's are.
     """
 
     embeddings: str
@@ -65,6 +66,7 @@ class Family:
     norm_first: bool = False
     final_norm: str = ""
     pooling: Literal["first", "mean", "others"] = "first"
+    embedding_norm: str = ""
     reads: str = "input_ids"
     home: str = ""
     token_classifier: str = "classifier"
@@ -148,7 +150,7 @@ class Family:
         return named_blocks(dense, layers, self.paths, dim, self.after_cut)
 
     def after_cut(self, attention: Any, heads: Sequence[int]) -> None:
-        """Tell a layer of the dense model which heads it still has, where it must know them."""
+        """Let a layer of the dense model know which heads remain, where it must."""
 
     def new_embeddings(self, config: Any) -> nn.Module:
         """transformers' own embeddings, with weights still to be read."""
@@ -160,7 +162,7 @@ class Family:
         """Copy the embeddings' weights."""
         state = base.get_submodule("embeddings").state_dict()
         inner = ours.embeddings if isinstance(ours, WithoutTypes) else ours
-        inner.load_state_dict(state)  # type: ignore[union-attr]
+        inner.load_state_dict(state)
 
     def fill_distances(self, ours: ElasticLayer, dense: PreTrainedModel, number: int) -> None:
         """Copy what layer ``number`` (from 0) knows of distances; BERT's know nothing."""
@@ -175,7 +177,7 @@ class Family:
     def table_of(self, embeddings: nn.Module) -> tuple[nn.Module, str]:
         """The module that holds the table of tokens, and the table's name in it."""
         inner = embeddings.embeddings if isinstance(embeddings, WithoutTypes) else embeddings
-        return inner, "word_embeddings"  # type: ignore[return-value]
+        return inner, "word_embeddings"
 
     def longest(self, config: Any, embeddings: nn.Module) -> int:
         """The most tokens of an input; of an image with the class token."""

@@ -70,8 +70,8 @@ def family_type(config: Any) -> str:
 def find_blocks(model: nn.Module) -> list[Block]:
     """The blocks of an encoder of transformers, in order, pruned or not.
 
-    Raises ``Unsupported``, naming the block and the reason, for families whose layers are not like
-    BERT's, for shared layers, and for keys that are grouped.
+    Raises ``Unsupported``, naming the block and the reason, for families with layers unlike BERT's,
+    for shared layers, and for keys that are grouped.
     """
     family = FAMILIES.get(family_type(getattr(model, "config", None)))
     if family is None or not isinstance(model, PreTrainedModel):

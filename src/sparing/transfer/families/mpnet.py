@@ -43,9 +43,10 @@ class MPNet(Family):
         return [replace(form, distances=table) for form in super().layer_forms(config)]
 
     def after_cut(self, attention: Any, heads: Sequence[int]) -> None:
-        """Let a pruned layer take its own heads' biases from those of all heads."""
+        """Let a pruned layer take its heads' biases from those of all heads."""
         attention.remaining_heads = list(heads)
-        attention.__class__ = _with_heads(type(attention))
+        kind: Any = type(attention)
+        attention.__class__ = _with_heads(kind)
 
     def fill_distances(self, ours: ElasticLayer, dense: PreTrainedModel, number: int) -> None:
         """Copy the table: a row for each head here, a column there."""

@@ -14,15 +14,13 @@ from sparing.transfer.families.form import Family, Sizes, copy_affine
 
 @dataclass(frozen=True)
 class Vision(Family):
-    """A family that reads images; ``embedding_norm`` comes before the first layer."""
-
-    embedding_norm: str = ""
+    """A family that reads images."""
 
     def sizes(self, config: Any) -> Sizes:
         """The sizes of the part that reads images."""
         inner = image_config(config)
         # CLIP drops only attention weights, under its own name
-        own = hasattr(inner, "attention_dropout")
+        alone = hasattr(inner, "attention_dropout")
         return Sizes(
             inner.hidden_size,
             inner.num_attention_heads,
@@ -31,7 +29,7 @@ class Vision(Family):
             inner.layer_norm_eps,
             inner.hidden_act,
             getattr(inner, "hidden_dropout_prob", 0.0),
-            inner.attention_dropout if own else inner.attention_probs_dropout_prob,
+            inner.attention_dropout if alone else inner.attention_probs_dropout_prob,
         )
 
     def new_embeddings(self, config: Any) -> nn.Module:
