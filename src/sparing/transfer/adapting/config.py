@@ -55,6 +55,16 @@ class AdaptiveConfig(PreTrainedConfig):  # type: ignore[misc]  # transformers is
             if name not in _COMMON and not name.startswith("_"):
                 setattr(self, name, value)
 
+    def __getattr__(self, name: str) -> Any:
+        """A value by the name that other families have for it, such as DistilBERT's width."""
+        kind = vars(self).get("base_model_type")
+        if name.startswith("_") or not kind:
+            raise AttributeError(name)
+        known = getattr(_family_config(kind), "attribute_map", {})
+        if known.get(name) not in vars(self):
+            raise AttributeError(f"a configuration of {kind} has no {name!r}")
+        return vars(self)[known[name]]
+
     def to_dict(self) -> dict[str, Any]:
         """All values, with the name of an attention that other classes refuse."""
         return {**super().to_dict(), "attn_implementation": MODEL_TYPE}
