@@ -229,7 +229,7 @@ class Mechanism(nn.Module, abc.ABC):
         if bias is None:
             return
         if not self.takes_bias:
-            raise Unsupported(f"{_name(self)} takes no bias: it has no score for each pair")
+            raise Unsupported(f"{_name(self)} takes no bias on its scores")
         if forced_path() not in (None, "cpu"):
             raise Unsupported(f"{_name(self)}: the path {forced_path()!r} cannot add a bias")
         batch, heads, queries, _ = q.shape

@@ -85,7 +85,7 @@ class _Replaced(nn.Module):
         state = None if is_traced() or mask.is_inference() else mask._version
         known = None if state is None else _read.get(mask)
         if known is None or known[0] != state:
-            known = state, padding_of(self._shown(mask), len(given["hidden_states"]))
+            known = state, padding_of(self._shown(mask), given["hidden_states"].shape[0])
             if state is not None:
                 _read[mask] = known
         found: Mask | None = known[1]
@@ -103,7 +103,7 @@ class _Replaced(nn.Module):
         """What the layer adds to its scores, (batch, heads, queries, keys); None for nothing."""
         raise NotImplementedError
 
-    def _returned(self, mixed: Tensor) -> tuple[Tensor, ...]:
+    def _returned(self, mixed: Tensor) -> tuple[Tensor | None, ...]:
         """The layer's result from the heads beside each other, (batch, tokens, heads dim)."""
         raise NotImplementedError
 
@@ -124,7 +124,7 @@ class ReplacedMPNet(_Replaced, MPNetSelfAttention):
     def _bias(self, streams: dict[str, Tensor], given: dict[str, Any]) -> Tensor | None:
         return given.get("position_bias")
 
-    def _returned(self, mixed: Tensor) -> tuple[Tensor, ...]:
+    def _returned(self, mixed: Tensor) -> tuple[Tensor | None, ...]:
         return (self.o(mixed),)
 
 
@@ -156,8 +156,8 @@ class ReplacedDeberta(_Replaced, DisentangledSelfAttention):
         )
         return bias.view(*q.shape[:3], k.shape[2])
 
-    def _returned(self, mixed: Tensor) -> tuple[Tensor, ...]:
-        return (mixed, None)  # type: ignore[return-value]
+    def _returned(self, mixed: Tensor) -> tuple[Tensor | None, ...]:
+        return (mixed, None)
 
 
 _KINDS: dict[type[nn.Module], type[_Replaced]] = {

@@ -5,8 +5,11 @@ from __future__ import annotations
 from sparing.core.catalogue import MECHANISMS, mechanism_class
 from sparing.core.mechanism import Mechanism
 from sparing.core.options import option_defaults
-from sparing.transfer.layers import AttentionLayer, reads_one_input
+from sparing.transfer.layers import AttentionLayer, projection_names, reads_one_input
 from sparing.transfer.plan import Assignment
+
+# DeBERTa's projections of its embeddings of distances.
+_OF_DISTANCES = ("pos_key_proj", "pos_query_proj")
 
 
 def reason_against(layer: AttentionLayer, assignment: Assignment, mechanism: Mechanism) -> str:
@@ -20,8 +23,8 @@ def reason_against(layer: AttentionLayer, assignment: Assignment, mechanism: Mec
         return "it adds no bias to its scores that could be dropped: leave bias out"
     if layer.biased and assignment.bias == "keep" and not mechanism.takes_bias:
         return (
-            f"it adds a bias by distance to its scores, and {name} has no score for each pair: "
-            f"choose {_or(_takers())}, or bias='drop' to attend without distances"
+            f"it adds a bias by distance to its scores, which {name} cannot do: choose "
+            f"{_or(_takers())}, or bias='drop' to attend without distances"
         )
     if layer.window is not None and not mechanism.takes_bias and not assignment.named:
         return (
@@ -41,6 +44,18 @@ def change_of(layer: AttentionLayer, assignment: Assignment, mechanism: Mechanis
     if mechanism.takes_bias:
         return f"within its window of {layer.window} tokens each way"
     return f"beyond its window of {layer.window} tokens each way"
+
+
+def unread_parts(
+    layer: AttentionLayer, assignment: Assignment, mechanism: Mechanism
+) -> tuple[str, ...]:
+    """The layer's own parameters that a mechanism leaves unread, as names of modules."""
+    projections = projection_names(layer.module)
+    read = {name for stream, name in projections.items() if stream in mechanism.streams}
+    unread = [name for name in projections.values() if name not in read]
+    if layer.biased and assignment.bias == "drop":
+        unread += [name for name in _OF_DISTANCES if hasattr(layer.module, name)]
+    return tuple(f"{layer.name}.{name}" for name in dict.fromkeys(unread))
 
 
 def within(options: dict[str, object], kind: type[Mechanism], layer: AttentionLayer) -> None:

@@ -28,14 +28,13 @@ from sparing.transfer.layers import (
     own_attention,
     own_name,
     parameter_kind,
-    projection_names,
     projection_weights,
     token_limit,
 )
 from sparing.transfer.plan import Assignment, Choice, Layers, read_plan, refuse_for_shared
 from sparing.transfer.registry import NAME, LayerState
 from sparing.transfer.report import LeftLayer, SwappedLayer, SwapReport
-from sparing.transfer.serving import change_of, reason_against, within
+from sparing.transfer.serving import change_of, reason_against, unread_parts, within
 from sparing.transfer.unwrapping import unwrapped
 
 ENTRY_VERSION = 1
@@ -66,13 +65,15 @@ def swap(
 
     ``mechanism`` is a name, with ``options`` for it and ``layers`` such as ``[0, 2]`` or ``"0-2"``
     (all that it can serve when None). Or it is a plan ``{"0-2": "window", "3-": ("linear",
-    {...})}``. ``tokens`` is the longest sequence (the model's position limit unless given). A swap
-    replaces an earlier one. Call it before the optimizer is built: mechanisms may add parameters.
-    Layer i uses the mechanism's ``seed`` + 1000 i. The model gets its own configuration object,
-    which is saved. Give the whole model: a part of another model cannot update that model's
-    configuration. Raises ``UsageError`` for unknown names, options and layers. Raises
-    ``Unsupported``, naming layer and reason, where a named layer or every layer cannot be served;
-    the model then does not change.
+    {...})}``. ``bias="drop"``, beside the options, leaves out the bias by distance that MPNet and
+    DeBERTa add to their scores. Layers keep a sliding window of their own, unless they are named
+    and the mechanism cannot. ``tokens`` is the longest sequence (the model's position limit unless
+    given). A swap replaces an earlier one. Call it before the optimizer is built: mechanisms may
+    add parameters. Layer i uses the mechanism's ``seed`` + 1000 i. The model gets its own
+    configuration object, which is saved. Give the whole model: a part of another model cannot
+    update that model's configuration. Raises ``UsageError`` for unknown names, options and layers.
+    Raises ``Unsupported``, naming layer and reason, where a named layer or every layer cannot be
+    served; the model then does not change.
     """
     attention = find_layers(model := unwrapped(model, changed=True))
     assert isinstance(model, PreTrainedModel)
@@ -343,9 +344,6 @@ def _start(placement: Placement) -> SwappedLayer:
         # projections that the layer rotates by position afterwards are only a starting point
         or ("x" in mechanism.streams and has_rotary(layer.module))
     }
-    projections = projection_names(layer.module)
-    read = {name for stream, name in projections.items() if stream in mechanism.streams}
-    unread = dict.fromkeys(name for name in projections.values() if name not in read)
     has_dropout = "dropout" in mechanism.options()
     return SwappedLayer(
         index=layer.index or 0,
@@ -354,7 +352,7 @@ def _start(placement: Placement) -> SwappedLayer:
         options=mechanism.options(),
         tokens=mechanism.heads.tokens,
         untrained=untrained,
-        unused=tuple(f"{layer.name}.{name}" for name in unread),
+        unused=unread_parts(layer, placement.assignment, mechanism),
         dropout_off=0.0 if has_dropout else layer.dropout,
         change=change_of(layer, placement.assignment, mechanism),
     )
