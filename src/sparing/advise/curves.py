@@ -256,8 +256,10 @@ def measure_whole(
     """Swap a mechanism into a copy and time the whole models in turns; predict the same."""
     changed = sharing_copy(subject.model)
     sliding = any(layer.window is not None for layer in subject.layers)
-    numbers = [layer.index for layer in subject.served] if sliding else None
-    report = swap(changed, candidate.name, numbers, tokens=subject.limit or tokens)
+    indices = [layer.index for layer in subject.served if layer.index is not None]
+    report = swap(
+        changed, candidate.name, indices if sliding else None, tokens=subject.limit or tokens
+    )
     calls = {DENSE: model_call(subject.model, inputs), candidate.name: model_call(changed, inputs)}
     timed = paired_latency(
         calls, baseline=DENSE, rounds=rounds, warmup=1, threads=threads, budget_s=budget_s

@@ -71,8 +71,8 @@ class Mechanism(nn.Module, abc.ABC):
 
         Each stream is (batch, heads, tokens, dim), or (batch, tokens, width) for x; the result is
         shaped like q. ``bias`` (batch or 1, heads, queries, keys) is added to the scores. Raises
-        ``Unsupported`` for a mask that the traits exclude and for a bias where the class does not
-        take one; ``UsageError`` for wrong shapes, mixed types, or (on CPU) NaN in real tokens.
+        ``Unsupported`` for a mask that the traits exclude and for a bias that the class does not
+        take. Raises ``UsageError`` for wrong shapes, mixed types, or (on CPU) NaN in real tokens.
         Infinite numbers are named where they make the output infinite or NaN.
         """
         tensors = self._named(streams, mask)
@@ -116,7 +116,8 @@ class Mechanism(nn.Module, abc.ABC):
         Its smallest finite number hides a pair. Every query sees a key, or its row may be anything
         finite, as in ``mix``.
         """
-        raise NotImplementedError
+        del streams, bias, mask
+        raise Unsupported(f"{_name(self)} takes no bias on its scores")
 
     def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
         """``mix`` in plain PyTorch, without a loop over heads, rows or blocks of tokens."""

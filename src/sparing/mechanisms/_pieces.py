@@ -245,8 +245,8 @@ def _biases(bias: Tensor, piece: Piece, allowed: Tensor | None) -> Tensor:
     part = bias[:, :, piece.start : piece.stop, piece.key_start : piece.key_stop]
     rows = part.unflatten(2, (piece.blocks, piece.size))
     windows = rows.unfold(4, piece.window, piece.size)  # of all blocks for the queries of each
-    own = _folded(windows.diagonal(dim1=2, dim2=4).movedim(-1, 2), piece)
-    return own if allowed is None else own.masked_fill(~allowed, -torch.inf)
+    biases = _folded(windows.diagonal(dim1=2, dim2=4).movedim(-1, 2), piece)
+    return biases if allowed is None else biases.masked_fill(~allowed, -torch.inf)
 
 
 def _in_blocks(rows: Tensor, piece: Piece) -> Tensor:

@@ -176,14 +176,14 @@ class Local(Mechanism):
         """The pairs of each head as a square, blocks counted from each row's first token."""
         keep, order = mask.keep, torch.arange(keys, device=device)
         first = 0 if keep is None else mask.first().view(-1, 1, 1, 1)
-        block = torch.div(order - first, self.block, rounding_mode="floor").view(-1, 1, 1, keys)
-        own = block[..., keys - queries :].mT
+        of_key = torch.div(order - first, self.block, rounding_mode="floor").view(-1, 1, 1, keys)
+        of_query = of_key[..., keys - queries :].mT
         if self._shifted:
             span = keys if keep is None else mask.span().clamp(min=1).view(-1, 1, 1, 1)
             shift = numbers(self._shift_of_heads(), device).view(1, -1, 1, 1)
-            seen = block == (own + shift) % ((span + self.block - 1) // self.block)
+            seen = of_key == (of_query + shift) % ((span + self.block - 1) // self.block)
         else:
-            seen = (block >= own - self.look_back) & (block <= own + self.look_ahead)
+            seen = (of_key >= of_query - self.look_back) & (of_key <= of_query + self.look_ahead)
         allowed = mask.dense(queries, keys, device)
         return seen if allowed is None else seen & allowed
 

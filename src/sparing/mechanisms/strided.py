@@ -125,24 +125,24 @@ class Strided(Mechanism):
         places = torch.arange(keys, device=q.device).view(1, 1, 1, keys)
         if mask.keep is not None:
             places = places - mask.first().view(-1, 1, 1, 1)
-        own = places[..., keys - queries :].mT
+        rows = places[..., keys - queries :].mT
         border = (q.shape[1] + 1) // 2
         kinds = ["first"] * border + ["second"] * (q.shape[1] - border)
         kinds = kinds if self.combine == "heads" else [self.combine]
-        seen = torch.cat([self._pairs_of(kind, own, places) for kind in kinds], 1)
+        seen = torch.cat([self._pairs_of(kind, rows, places) for kind in kinds], 1)
         allowed = mask.dense(queries, keys, q.device)
         seen = seen if allowed is None else seen & allowed
-        seen = seen | ((own == places) & ~seen.any(-1, keepdim=True))
+        seen = seen | ((rows == places) & ~seen.any(-1, keepdim=True))
         dropout = self.dropout if self.training else 0.0
         return biased_softmax(q, k, v, bias, seen, dropout=dropout)
 
-    def _pairs_of(self, kind: str, own: Tensor, places: Tensor) -> Tensor:
-        """The set, or both, of queries at ``own`` among keys at ``places``."""
+    def _pairs_of(self, kind: str, rows: Tensor, places: Tensor) -> Tensor:
+        """The set, or both, of queries at ``rows`` among keys at ``places``."""
         stride = self.stride
         if self.pattern == "strided":
-            near, far = (own - places).abs() < stride, (own - places) % stride == 0
+            near, far = (rows - places).abs() < stride, (rows - places) % stride == 0
         else:
-            blocks = [torch.div(at, stride, rounding_mode="floor") for at in (own, places)]
+            blocks = [torch.div(at, stride, rounding_mode="floor") for at in (rows, places)]
             near, far = blocks[0] == blocks[1], places % stride >= stride - self.summary
             far = far.expand_as(near)
         return {"first": near, "second": far, "merged": near | far}[kind]

@@ -6,6 +6,7 @@ Everything else of the module does not change, and ``restore_forward`` gives it 
 
 from __future__ import annotations
 
+import abc
 import inspect
 import math
 import warnings
@@ -22,11 +23,11 @@ from transformers.models.mpnet.modeling_mpnet import MPNetSelfAttention
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
 from sparing.core.tracing import is_traced
-from sparing.transfer.layers import scaling_of
+from sparing.transfer.layers import projection_names, scaling_of
 from sparing.transfer.registry import NAME, weights_are_collected
 
 # Masks of calls in progress with their state when they were read: all layers share one.
-_read: WeakIdKeyDictionary = WeakIdKeyDictionary()
+_read: Any = WeakIdKeyDictionary()
 
 
 @dataclass
@@ -45,7 +46,7 @@ def _names(kind: type[nn.Module]) -> tuple[str, ...]:
     return tuple(inspect.signature(kind.forward).parameters)[1:]
 
 
-class _Replaced(nn.Module):
+class _Replaced(nn.Module, abc.ABC):
     """The forward of a replaced layer; without a mechanism, or where it cannot serve, its own."""
 
     sparing_original: ClassVar[type[nn.Module]]
@@ -55,15 +56,15 @@ class _Replaced(nn.Module):
         """What the layer returns, with its mechanism's mix; never attention weights."""
         module: Any = self
         mechanism = self._modules.get(NAME)
-        own = self.sparing_original.forward
+        dense = self.sparing_original.forward
         if not isinstance(mechanism, Mechanism):
-            return own(self, *args, **kwargs)
+            return dense(self, *args, **kwargs)
         given = dict(zip(self.sparing_arguments, args, strict=False)) | kwargs
         obstacle = _obstacle(given)
         mask = None if obstacle else self._mask(given)
         if mask is None:
             _warn(module, obstacle or "the caller gave a ready-made mask")
-            return own(self, *args, **kwargs)
+            return dense(self, *args, **kwargs)
         x = given["hidden_states"]
         streams = self._projected(x)
         bias = None if module.sparing_state.drops_bias else self._bias(streams, given)
@@ -81,34 +82,39 @@ class _Replaced(nn.Module):
         mask: Tensor | None = given.get("attention_mask")
         if mask is None:
             return Mask()
-        # tensors of inference mode do not count their changes
-        state = None if is_traced() or mask.is_inference() else mask._version
-        known = None if state is None else _read.get(mask)
+        batch = given["hidden_states"].shape[0]
+        if is_traced() or mask.is_inference():  # inference mode does not count changes of tensors
+            return padding_of(self._shown(mask), batch)
+        known, state = _read.get(mask), (batch, mask._version)
         if known is None or known[0] != state:
-            known = state, padding_of(self._shown(mask), given["hidden_states"].shape[0])
-            if state is not None:
-                _read[mask] = known
-        found: Mask | None = known[1]
-        return found
+            known = _read[mask] = state, padding_of(self._shown(mask), batch)
+        padding: Mask | None = known[1]
+        return padding
 
+    @abc.abstractmethod
     def _shown(self, mask: Tensor) -> Tensor:
         """The model's mask as booleans, true for pairs that are seen."""
-        raise NotImplementedError
 
     def _projected(self, x: Tensor) -> dict[str, Tensor]:
         """The streams q, k and v, (batch, heads, tokens, dim)."""
-        raise NotImplementedError
+        module: Any = self
+        batch, tokens = x.shape[:2]
+        shape = (batch, tokens, module.num_attention_heads, module.attention_head_size)
+        return {
+            stream: getattr(module, name)(x).view(shape).transpose(1, 2)
+            for stream, name in projection_names(self).items()
+        }
 
+    @abc.abstractmethod
     def _bias(self, streams: dict[str, Tensor], given: dict[str, Any]) -> Tensor | None:
         """What the layer adds to its scores, (batch, heads, queries, keys); None for nothing."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _returned(self, mixed: Tensor) -> tuple[Tensor | None, ...]:
         """The layer's result from the heads beside each other, (batch, tokens, heads dim)."""
-        raise NotImplementedError
 
 
-class ReplacedMPNet(_Replaced, MPNetSelfAttention):
+class ReplacedMPNet(_Replaced, MPNetSelfAttention):  # type: ignore[misc]  # untyped
     """MPNet's attention: a table of distances, the same for all layers, is added to the scores."""
 
     sparing_original = MPNetSelfAttention
@@ -117,18 +123,15 @@ class ReplacedMPNet(_Replaced, MPNetSelfAttention):
     def _shown(self, mask: Tensor) -> Tensor:
         return mask if mask.dtype == torch.bool else mask > -1  # hidden: a large negative number
 
-    def _projected(self, x: Tensor) -> dict[str, Tensor]:
-        parts = {"q": self.q, "k": self.k, "v": self.v}
-        return {name: _heads(part(x), self.num_attention_heads) for name, part in parts.items()}
-
     def _bias(self, streams: dict[str, Tensor], given: dict[str, Any]) -> Tensor | None:
         return given.get("position_bias")
 
     def _returned(self, mixed: Tensor) -> tuple[Tensor | None, ...]:
-        return (self.o(mixed),)
+        module: Any = self
+        return (module.o(mixed),)
 
 
-class ReplacedDeberta(_Replaced, DisentangledSelfAttention):
+class ReplacedDeberta(_Replaced, DisentangledSelfAttention):  # type: ignore[misc]  # untyped
     """DeBERTa's attention: products of content with distances are added to the scores."""
 
     sparing_original = DisentangledSelfAttention
@@ -137,21 +140,18 @@ class ReplacedDeberta(_Replaced, DisentangledSelfAttention):
     def _shown(self, mask: Tensor) -> Tensor:
         return mask.bool()
 
-    def _projected(self, x: Tensor) -> dict[str, Tensor]:
-        parts = {"q": self.query_proj, "k": self.key_proj, "v": self.value_proj}
-        return {name: _heads(part(x), self.num_attention_heads) for name, part in parts.items()}
-
     def _bias(self, streams: dict[str, Tensor], given: dict[str, Any]) -> Tensor | None:
         """As transformers computes it, from its own method."""
-        kinds = [kind for kind in ("c2p", "p2c") if kind in self.pos_att_type]
-        if not self.relative_attention or not kinds:
+        module: Any = self
+        kinds = [kind for kind in ("c2p", "p2c") if kind in module.pos_att_type]
+        if not module.relative_attention or not kinds:
             return None
         q, k = streams["q"], streams["k"]
-        bias = self.disentangled_attention_bias(
+        bias: Tensor = module.disentangled_attention_bias(
             q.flatten(0, 1),
             k.flatten(0, 1),
             given.get("relative_pos"),
-            self.pos_dropout(given["rel_embeddings"]),
+            module.pos_dropout(given["rel_embeddings"]),
             1 + len(kinds),
         )
         return bias.view(*q.shape[:3], k.shape[2])
@@ -192,10 +192,6 @@ def padding_of(shown: Bool[Tensor, "..."], batch: int) -> Mask | None:
     if not bool(((shown == keep[:, None]) | ~keep[:, :, None]).all()):
         return None
     return Mask() if bool(keep.all()) else Mask(keep)
-
-
-def _heads(rows: Tensor, heads: int) -> Tensor:
-    return rows.unflatten(2, (heads, -1)).transpose(1, 2)
 
 
 def _obstacle(given: dict[str, Any]) -> str:

@@ -83,9 +83,9 @@ def _thread() -> int:
 class HandedMask:
     """The object that a model passes to its layers instead of a dense mask.
 
-    ``mask`` is for swapped layers, None where it is none of these: plain causal, plain
-    bidirectional, or ``window`` tokens in both directions (a window of the past, packed sequences,
-    a caller's overlay). Keys from ``end`` on are slots of a cache
+    ``mask`` is for swapped layers: plain causal, plain bidirectional, or ``window`` tokens in both
+    directions. It is None for any other (a window of the past, packed sequences, a caller's
+    overlay). Keys from ``end`` on are slots of a cache
     that are not filled yet; None where all are. ``dense`` builds transformers' own mask for the
     other layers, once for each kind of attention that needs it.
     """
@@ -148,7 +148,7 @@ def _window_of(function: Any) -> int | None:
 
 
 def _masks_in(function: Any) -> tuple[Any, ...]:
-    """The functions whose masks a function intersects; none for any other function."""
+    """The functions that a function intersects the masks of; none for any other function."""
     code = getattr(function, "__code__", None)
     if code is not and_masks(bidirectional_mask_function).__code__:
         return ()
@@ -202,8 +202,7 @@ def attention(
         _warn_of_own(module, obstacle)
         return _own_attention(module, query, key, value, attention_mask, kwargs)
     window = None if attention_mask is None else attention_mask.window
-    if not _REFUSED.isdisjoint(kwargs):
-        _refuse(module, kwargs if window is None else {**kwargs, "sliding_window": None})
+    _refuse(module, kwargs if window is None else {**kwargs, "sliding_window": None})
     mask = _mask(module, query, attention_mask, kwargs)
     if mask.keep is not None and mask.keep.shape[1] != key.shape[2]:
         keys = mask.keep.shape[1]

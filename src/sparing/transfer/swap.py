@@ -65,15 +65,13 @@ def swap(
 
     ``mechanism`` is a name, with ``options`` for it and ``layers`` such as ``[0, 2]`` or ``"0-2"``
     (all that it can serve when None). Or it is a plan ``{"0-2": "window", "3-": ("linear",
-    {...})}``. ``bias="drop"``, beside the options, leaves out the bias by distance that MPNet and
-    DeBERTa add to their scores. Layers keep a sliding window of their own, unless they are named
-    and the mechanism cannot. ``tokens`` is the longest sequence (the model's position limit unless
-    given). A swap replaces an earlier one. Call it before the optimizer is built: mechanisms may
-    add parameters. Layer i uses the mechanism's ``seed`` + 1000 i. The model gets its own
-    configuration object, which is saved. Give the whole model: a part of another model cannot
-    update that model's configuration. Raises ``UsageError`` for unknown names, options and layers.
-    Raises ``Unsupported``, naming layer and reason, where a named layer or every layer cannot be
-    served; the model then does not change.
+    {...})}``. The option ``bias="drop"`` leaves out the bias that MPNet and DeBERTa add. A
+    layer that is not named keeps its sliding window. ``tokens`` is the longest sequence (the
+    model's position limit unless given). A swap replaces an earlier one. Call it before the
+    optimizer is built: mechanisms may add parameters. Layer i uses the mechanism's ``seed`` + 1000
+    i. The model gets its own configuration, which is saved: give the whole model, not a part of
+    another. Raises ``UsageError`` for unknown names, options and layers. Raises ``Unsupported``,
+    naming layer and reason, where a named layer or every one cannot be served; nothing changes.
     """
     attention = find_layers(model := unwrapped(model, changed=True))
     assert isinstance(model, PreTrainedModel)
