@@ -309,6 +309,24 @@ class CrossWithoutSayingSo(_Broken):
         return None
 
 
+class BiasForgotten(_Broken):
+    caught_by = "bias"
+    takes_bias = True
+
+    def mix_biased(self, q, k, v, *, bias, mask):
+        return self.mix(q, k, v, mask=mask)
+
+
+class BiasTakenWithoutSayingSo(_Broken):
+    caught_by = "bias"
+
+    def _check_bias(self, bias, q, keys):
+        return None
+
+    def mix_biased(self, q, k, v, *, bias, mask):
+        return self.mix(q, k, v, mask=mask)
+
+
 class NoClaim(_Broken):
     caught_by = "claims"
 

@@ -348,7 +348,7 @@ def test_a_model_without_the_registry_is_still_measured():
     assert 16 in advice.mechanisms[0].curve
     assert advice.whole is None
     assert any("registry" in note for note in advice.notes)
-    assert "cannot swap this model" in advice.recommendation
+    assert "cannot measure a swap of this model" in advice.recommendation
 
 
 # the recommendation

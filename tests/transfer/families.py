@@ -50,6 +50,20 @@ _FAMILIES = {
             "global_attn_every_n_layers": 2,
         },
     ),
+    "mpnet": ("MPNetModel", "MPNetConfig", {**SIZES, "relative_attention_num_buckets": 32}),
+    "deberta-v2": (
+        "DebertaV2Model",
+        "DebertaV2Config",
+        {
+            **SIZES,
+            "relative_attention": True,
+            "position_buckets": 4,
+            "pos_att_type": ["p2c", "c2p"],
+            "share_att_key": True,
+            "norm_rel_ebd": "layer_norm",
+            "position_biased_input": False,
+        },
+    ),
     "vit": ("ViTForImageClassification", "ViTConfig", IMAGES),
     "deit": ("DeiTModel", "DeiTConfig", IMAGES),
     "gpt2": (
@@ -81,6 +95,8 @@ _FAMILIES = {
     ),
     "albert": ("AlbertModel", "AlbertConfig", {**SIZES, "embedding_size": 16}),
 }
+# They compute attention in modules of their own, which transformers does not dispatch.
+OUTSIDE = ("mpnet", "deberta-v2")
 FAMILIES = [name for name in _FAMILIES if name != "albert"]
 DECODERS = ["gpt2", "llama"]
 
@@ -95,6 +111,7 @@ def build(family, attention="sdpa", dtype=torch.float64, config=None, **changes)
     torch.manual_seed(0)
     kind = getattr(transformers, _FAMILIES[family][0])
     config = config or configuration(family, **changes)
+    attention = "eager" if family in OUTSIDE else attention
     model = kind._from_config(config, attn_implementation=attention, dtype=dtype).eval()
     for name, parameter in model.named_parameters():
         # the usual 0.02 makes attention almost uniform, and masks almost invisible

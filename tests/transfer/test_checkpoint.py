@@ -13,7 +13,7 @@ import sparing
 from sparing.core.errors import CheckpointError
 from sparing.core.tolerance import tolerance
 from sparing.testing.subjects import entries
-from tests.transfer.families import build, inputs, output
+from tests.transfer.families import OUTSIDE, build, inputs, output
 
 MECHANISMS = {name: dict(entries(name)[0].options[0]) for name in sparing.mechanisms()}
 MECHANISMS |= {
@@ -74,11 +74,11 @@ def _swapped(model):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("family", ["vit", "llama", "bart", "modernbert"])
+@pytest.mark.parametrize("family", ["vit", "llama", "bart", "modernbert", "mpnet", "deberta-v2"])
 def test_families_and_types_come_back(family, dtype, tmp_path):
     """transformers renames some families' weights while saving; ours move along."""
     model = build(family, dtype=dtype)
-    sparing.swap(model, "kerformer")
+    sparing.swap(model, "kerformer", **({"bias": "drop"} if family in OUTSIDE else {}))
     model.save_pretrained(tmp_path)
     loaded = sparing.load(tmp_path)
     _assert_equal(loaded, model)

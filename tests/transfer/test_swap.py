@@ -109,16 +109,6 @@ def test_bart_swaps_its_encoder_alone():
         sparing.swap(model, "softmax", layers=[2])
 
 
-def test_modernbert_leaves_its_sliding_layers():
-    model = build("modernbert")
-    report = sparing.swap(model, "linear")
-    assert [layer.index for layer in report.swapped] == [0, 2]
-    assert "sliding window" in report.left[0].reason
-    with pytest.raises(sparing.Unsupported, match=r"layer 1 \(layers\.1\.attn\).*sliding window"):
-        sparing.swap(model, "linear", layers="0-1")
-    assert [layer["layer"] for layer in model.config.sparing["swap"]] == [0, 2]
-
-
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_other_scalings_are_honoured(family):
     changes = {"scale_attn_by_inverse_layer_idx": True} if family == "gpt2" else {}

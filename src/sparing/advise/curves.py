@@ -113,7 +113,7 @@ def candidates(subject: Subject, names: Sequence[str]) -> list[Candidate]:
             listed.append(Candidate(name, obstacle=str(error)))
             continue
         causal = subject.causal and not built.traits.causal
-        reason = "this model cannot be swapped" if subject.obstacle else ""
+        reason = "a swap of this model cannot be measured" if subject.obstacle else ""
         reason = "the model is causal, and it cannot be" if causal else reason
         listed.append(Candidate(name, built.traits.exact, reason))
     return listed
@@ -255,7 +255,11 @@ def measure_whole(
 ) -> WholeModel:
     """Swap a mechanism into a copy and time the whole models in turns; predict the same."""
     changed = sharing_copy(subject.model)
-    report = swap(changed, candidate.name, tokens=subject.limit or tokens)
+    sliding = any(layer.window is not None for layer in subject.layers)
+    indices = [layer.index for layer in subject.served if layer.index is not None]
+    report = swap(
+        changed, candidate.name, indices if sliding else None, tokens=subject.limit or tokens
+    )
     calls = {DENSE: model_call(subject.model, inputs), candidate.name: model_call(changed, inputs)}
     timed = paired_latency(
         calls, baseline=DENSE, rounds=rounds, warmup=1, threads=threads, budget_s=budget_s

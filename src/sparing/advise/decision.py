@@ -88,7 +88,7 @@ def _on_attention(findings: Findings) -> tuple[Decision, str]:
 
 def _why_unserved(findings: Findings) -> str:
     if findings.subject.obstacle:
-        return "sparing cannot swap this model"
+        return "advise cannot measure a swap of this model"
     reasons = sorted({candidate.obstacle for candidate in findings.chosen if candidate.obstacle})
     if reasons:
         return f"no named mechanism can be used in this model ({'; '.join(reasons)})"

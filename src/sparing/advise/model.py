@@ -57,10 +57,8 @@ class Subject:
 
     @property
     def served(self) -> tuple[AttentionLayer, ...]:
-        """The self-attention layers that a mechanism can replace."""
-        return tuple(
-            layer for layer in self.layers if layer.index is not None and not layer.obstacle
-        )
+        """The self-attention layers that any mechanism can replace."""
+        return tuple(layer for layer in self.layers if layer.plain)
 
 
 def open_subject(model: str | torch.nn.Module, tokens: int | None = None) -> Subject:
@@ -184,9 +182,10 @@ def _described(name: str, model: PreTrainedModel, as_given: PreTrainedModel | No
             "alone and give that"
         )
     layers, obstacle = _layers(model)
-    served = [layer for layer in layers if layer.index is not None and not layer.obstacle]
+    served = [layer for layer in layers if layer.plain]
     if layers and not served:
-        reasons = sorted({layer.obstacle for layer in layers if layer.index is not None})
+        window = "it attends within a sliding window of its own"
+        reasons = sorted({layer.obstacle or window for layer in layers if layer.index is not None})
         obstacle = "no layer can be swapped: " + "; ".join(reasons)
     if served:
         first = served[0]
@@ -226,7 +225,13 @@ def _limit(model: PreTrainedModel, layers: tuple[AttentionLayer, ...]) -> int | 
 
 def _layers(model: PreTrainedModel) -> tuple[tuple[AttentionLayer, ...], str]:
     try:
-        return tuple(find_layers(model)), ""
+        layers = tuple(find_layers(model))
+        if any(layer.biased for layer in layers):
+            return (), (
+                "its attention is outside transformers' registry and adds a bias by distance: "
+                "sparing.swap serves it, advise does not measure that"
+            )
+        return layers, ""
     except Unsupported as error:
         return (), str(error)
 

@@ -46,7 +46,9 @@ class Mechanism(nn.Module, abc.ABC):
     ``sparing.compiled`` makes it faster: always, while training (when gradients are recorded), or,
     empty, never. ``compiled`` says that this instance is to be compiled. ``accelerated`` lists its
     forms for accelerators, best first: ``mix_accelerator``, ``mix_flex`` (FlexAttention) and
-    ``mix_fla`` (flash-linear-attention). Everything common to all mechanisms is done here, once.
+    ``mix_fla`` (flash-linear-attention). ``takes_bias`` says that it has ``mix_biased``, and
+    ``bounded_by`` names the option that bounds the distance from a query to its keys, if one does.
+    Everything common to all mechanisms is done here, once.
     """
 
     traits: Traits
@@ -55,6 +57,8 @@ class Mechanism(nn.Module, abc.ABC):
     spreads_nan: ClassVar[bool] = False
     gains_by_compiling: ClassVar[Literal["", "always", "training"]] = ""
     accelerated: ClassVar[tuple[Path, ...]] = ()
+    takes_bias: ClassVar[bool] = False
+    bounded_by: ClassVar[str] = ""
     compiled: bool = False
 
     def __init__(self, heads: Heads) -> None:
@@ -62,27 +66,30 @@ class Mechanism(nn.Module, abc.ABC):
         self.heads = heads
 
     @final  # type: ignore[misc]  # nn.Module declares forward as an attribute
-    def forward(self, *streams: Tensor, mask: Mask = NO_MASK) -> Tensor:
+    def forward(self, *streams: Tensor, mask: Mask = NO_MASK, bias: Tensor | None = None) -> Tensor:
         """Check, clean the pads, mix, and return zeros for queries that may see no key.
 
         Each stream is (batch, heads, tokens, dim), or (batch, tokens, width) for x; the result is
-        shaped like q. Raises ``Unsupported`` for a mask that the traits exclude and ``UsageError``
-        for wrong shapes, mixed types, or (on CPU) NaN in real tokens. Infinite numbers are named
-        where they make the output infinite or NaN.
+        shaped like q. ``bias`` (batch or 1, heads, queries, keys) is added to the scores. Raises
+        ``Unsupported`` for a mask that the traits exclude and for a bias that the class does not
+        take. Raises ``UsageError`` for wrong shapes, mixed types, or (on CPU) NaN in real tokens.
+        Infinite numbers are named where they make the output infinite or NaN.
         """
         tensors = self._named(streams, mask)
         q = tensors["q"]
         queries, keys = q.shape[2], _keys(tensors)
         self.require_traits(mask, queries, keys)
+        self._check_bias(bias, q, keys)
         if q.numel() == 0 or keys == 0:
             return torch.zeros_like(q)
         if mask.keep is not None and not (self.ignores_pads and _all_finite(tensors.values())):
             tensors = {name: _clean(name, tensor, mask) for name, tensor in tensors.items()}
         with without_autocast(q.device.type):
-            mixed = self._mixed(tensors, mask)
+            mixed = self._mixed(tensors, mask, bias)
         sees_any = mask.sees_any(queries)
         if sees_any is not None and not _surely_all(sees_any):
             mixed = mixed.where(sees_any[:, None, :, None], 0)
+        tensors |= {} if bias is None else {"bias": bias}
         _check_finite(tensors, mixed, ("mixed",) if self.spreads_nan else ("q", "k", "mixed"))
         return mixed
 
@@ -102,6 +109,15 @@ class Mechanism(nn.Module, abc.ABC):
         class ``ignores_pads``, they are finite instead. Queries that ``mask`` lets see no key may
         get any finite value: they are set to zero afterwards.
         """
+
+    def mix_biased(self, *streams: Tensor, bias: Tensor, mask: Mask) -> Tensor:
+        """``mix`` with a bias on the scores, in the type of q, where the class ``takes_bias``.
+
+        Its smallest finite number hides a pair. Every query sees a key, or its row may be anything
+        finite, as in ``mix``.
+        """
+        del streams, bias, mask
+        raise Unsupported(f"{_name(self)} takes no bias on its scores")
 
     def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
         """``mix`` in plain PyTorch, without a loop over heads, rows or blocks of tokens."""
@@ -153,8 +169,10 @@ class Mechanism(nn.Module, abc.ABC):
         heads = f"{self.heads.count} heads of {self.heads.dim}"
         return f"{heads}, {shown}" if shown else heads
 
-    def _mixed(self, tensors: dict[str, Tensor], mask: Mask) -> Tensor:
+    def _mixed(self, tensors: dict[str, Tensor], mask: Mask, bias: Tensor | None) -> Tensor:
         streams = list(tensors.values())
+        if bias is not None:
+            return self.mix_biased(*streams, bias=bias, mask=mask)
         with compiled_rows() if self._runs_compiled(streams) else nullcontext():
             if streams[0].device.type == "cpu" and forced_path() is None:
                 return self.mix(*streams, mask=mask)
@@ -207,6 +225,25 @@ class Mechanism(nn.Module, abc.ABC):
             return False
         recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
         return recorded or self.gains_by_compiling == "always"
+
+    def _check_bias(self, bias: Tensor | None, q: Tensor, keys: int) -> None:
+        if bias is None:
+            return
+        if not self.takes_bias:
+            raise Unsupported(f"{_name(self)} takes no bias on its scores")
+        if forced_path() not in (None, "cpu"):
+            raise Unsupported(f"{_name(self)}: the path {forced_path()!r} cannot add a bias")
+        batch, heads, queries, _ = q.shape
+        if bias.shape not in ((batch, heads, queries, keys), (1, heads, queries, keys)):
+            raise UsageError(
+                f"{_name(self)}: bias must be (batch or 1, heads, queries, keys) = ({batch}, "
+                f"{heads}, {queries}, {keys}); got {tuple(bias.shape)}"
+            )
+        if bias.dtype != q.dtype or bias.device != q.device:
+            raise UsageError(
+                f"{_name(self)}: bias must be as q, {q.dtype} on {q.device}; got {bias.dtype} on "
+                f"{bias.device}"
+            )
 
     def _named(self, streams: tuple[Tensor, ...], mask: Mask) -> dict[str, Tensor]:
         if not isinstance(mask, Mask):

@@ -72,13 +72,15 @@ def band_attention(
     band: Band,
     dropout: float = 0.0,
     columns: Columns | None = None,
+    bias: Float[Tensor, "#batch heads queries keys"] | None = None,
 ) -> Float[Tensor, "batch heads queries dim"]:
     """Exact softmax attention over the kept keys in the band and the extra columns.
 
-    The queries are the last tokens. On CPU long rows run one by one, each cropped to its own
+    ``bias`` is added to the scores, where there are no columns and no graph is recorded. The
+    queries are the last tokens. On CPU long rows run one by one, each cropped to its own
     tokens: pads cost nothing.
     """
-    row = Row(q, k, v, keep, columns)
+    row = Row(q, k, v, keep, columns, bias)
     if is_traced():
         return _without_loops(row, band, dropout)
     pieces = plan(q.shape[2], k.shape[2], band)

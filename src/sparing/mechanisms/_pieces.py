@@ -94,18 +94,23 @@ class Columns:
 
 @dataclass(frozen=True)
 class Row:
-    """The streams to mix, the mask of kept keys, and the columns beside the band."""
+    """The streams to mix, the mask of kept keys, and the columns beside the band.
+
+    Without columns there may be a ``bias`` (batch or 1, heads, queries, keys) for the scores.
+    """
 
     q: Tensor
     k: Tensor
     v: Tensor
     keep: Tensor | None = None
     columns: Columns | None = None
+    bias: Tensor | None = None
 
     @property
     def recorded(self) -> bool:
         """Whether gradients are recorded, so results must not be written in place."""
-        return torch.is_grad_enabled() and any(t.requires_grad for t in (self.q, self.k, self.v))
+        read = (self.q, self.k, self.v, self.q if self.bias is None else self.bias)
+        return torch.is_grad_enabled() and any(t.requires_grad for t in read)
 
     def room(self) -> Float[Tensor, "batch heads queries dim"] | None:
         """An empty output, tokens outermost as in the kernels; None if gradients are recorded."""
@@ -119,12 +124,15 @@ class Row:
         part = slice(index, index + 1)
         keep = None if self.keep is None else self.keep[part]
         columns = None if self.columns is None else self.columns.sample(index)
-        return Row(self.q[part], self.k[part], self.v[part], keep, columns)
+        bias = self.bias
+        bias = bias if bias is None or len(bias) == 1 else bias[part]
+        return Row(self.q[part], self.k[part], self.v[part], keep, columns, bias)
 
     def heads(self, start: int, stop: int) -> Row:
         """The same for some heads, where there are no columns."""
         q, k, v = (part[:, start:stop] for part in (self.q, self.k, self.v))
-        return Row(q, k, v, self.keep)
+        bias = None if self.bias is None else self.bias[:, start:stop]
+        return Row(q, k, v, self.keep, bias=bias)
 
     def cropped(self) -> tuple[Row, int]:
         """A single row from its first to its last real token, and its first query there."""
@@ -138,7 +146,8 @@ class Row:
         keep = None if len(real) == stop - first else self.keep[:, first:stop]
         q, k, v = self.q[:, :, start:end], self.k[:, :, first:stop], self.v[:, :, first:stop]
         columns = None if self.columns is None else self.columns.rows(start, end)
-        return Row(q, k, v, keep, columns), start
+        bias = None if self.bias is None else self.bias[:, :, start:end, first:stop]
+        return Row(q, k, v, keep, columns, bias), start
 
 
 MixRow = Callable[[Row, Tensor | None], Tensor]
@@ -209,9 +218,12 @@ def _mix_piece(
     k, v = (_in_windows(keys[:, :, reach], piece) for keys in (row.k, row.v))
     blocks = _in_blocks(q, piece)
     shift = piece.key_start - piece.start - (row.k.shape[2] - row.q.shape[2])
-    causal = row.keep is None and row.columns is None and _is_causal(band, piece, shift)
+    plain = row.keep is None and row.columns is None and row.bias is None
+    causal = plain and _is_causal(band, piece, shift)
     keep = None if row.keep is None else row.keep[:, reach]
     allowed = None if causal else _allowed(band, piece, shift, keep, q.device)
+    if row.bias is not None:
+        allowed = _biases(row.bias.expand(len(q), -1, -1, -1), piece, allowed)
     if row.columns is None:
         mixed = F.scaled_dot_product_attention(blocks, k, v, allowed, dropout, causal)
         return _joined(mixed, piece, len(q), out)
@@ -226,6 +238,15 @@ def _mix_piece(
     mixed = _joined(mixed, piece, len(q), out)
     totals = _joined(totals.unsqueeze(3), piece, len(q))
     return _merged(q, mixed, totals, columns)
+
+
+def _biases(bias: Tensor, piece: Piece, allowed: Tensor | None) -> Tensor:
+    """The bias of the pairs of each block, folded as its keys; -inf where a key is not seen."""
+    part = bias[:, :, piece.start : piece.stop, piece.key_start : piece.key_stop]
+    rows = part.unflatten(2, (piece.blocks, piece.size))
+    windows = rows.unfold(4, piece.window, piece.size)  # of all blocks for the queries of each
+    biases = _folded(windows.diagonal(dim1=2, dim2=4).movedim(-1, 2), piece)
+    return biases if allowed is None else biases.masked_fill(~allowed, -torch.inf)
 
 
 def _in_blocks(rows: Tensor, piece: Piece) -> Tensor:

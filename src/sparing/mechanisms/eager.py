@@ -37,6 +37,7 @@ class Eager(Mechanism):
     """
 
     ignores_pads = True
+    takes_bias = True
     traits = Traits(
         paper="Attention Is All You Need, arXiv 1706.03762",
         year=2017,
@@ -64,8 +65,25 @@ class Eager(Mechanism):
         mask: Mask,
     ) -> Float[Tensor, "batch heads queries dim"]:
         """Scores, softmax, weighted sum: three steps, each stored."""
-        scores = wide(q) @ wide(k).transpose(-1, -2) / math.sqrt(self.heads.dim)
-        allowed = mask.opened(q.shape[2], k.shape[2], q.device)
+        return self._weighted(self._scores(q, k), q, v, mask)
+
+    def mix_biased(  # type: ignore[override]  # the streams, by name
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        *,
+        bias: Float[Tensor, "#batch heads queries keys"],
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """The same steps, with the bias added to the scores."""
+        return self._weighted(self._scores(q, k) + wide(bias), q, v, mask)
+
+    def _scores(self, q: Tensor, k: Tensor) -> Tensor:
+        return wide(q) @ wide(k).transpose(-1, -2) / math.sqrt(self.heads.dim)
+
+    def _weighted(self, scores: Tensor, q: Tensor, v: Tensor, mask: Mask) -> Tensor:
+        allowed = mask.opened(q.shape[2], v.shape[2], q.device)
         if allowed is not None:
             scores = scores.masked_fill(~allowed, -torch.inf)
         weights = scores.softmax(-1)

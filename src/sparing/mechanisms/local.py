@@ -19,7 +19,7 @@ from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._blocks import AT_ONCE, Band, Piece
 from sparing.mechanisms._pieces import Row, at_once, mix_pieces, row_by_row
-from sparing.mechanisms.shared.arithmetic import fused_softmax
+from sparing.mechanisms.shared.arithmetic import biased_softmax, fused_softmax
 from sparing.mechanisms.shared.bands.gathered import Chosen, gathered, unblocked
 from sparing.mechanisms.shared.bands.windows import Aligned, Windows, numbers, windowed
 
@@ -58,6 +58,7 @@ class Local(Mechanism):
         causal=True,
     )
     accelerated = ("accelerator",)
+    takes_bias = True
 
     def __init__(
         self,
@@ -90,16 +91,34 @@ class Local(Mechanism):
         """Each row cropped to its own tokens and cut into blocks: views, one call for most."""
         if is_traced():
             return self._without_loops(q, k, v, mask)
+        return self._by_row(Row(q, k, v, mask.keep), mask.causal)
+
+    def mix_biased(  # type: ignore[override]  # the streams, by name
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        *,
+        bias: Float[Tensor, "#batch heads queries keys"],
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """The same blocks, of the bias too; a graph that is recorded has one masked square."""
+        if not is_traced():
+            return self._by_row(Row(q, k, v, mask.keep, bias=bias), mask.causal)
+        seen = self._seen(mask, q.shape[2], k.shape[2], q.device)
         dropout = self.dropout if self.training else 0.0
-        band = Band(_EVERYWHERE, 0 if mask.causal else _EVERYWHERE)
+        return biased_softmax(q, k, v, bias, seen, dropout=dropout)
+
+    def _by_row(self, rows: Row, causal: bool) -> Float[Tensor, "batch heads queries dim"]:
+        dropout = self.dropout if self.training else 0.0
+        band = Band(_EVERYWHERE, 0 if causal else _EVERYWHERE)
 
         def mix_row(row: Row, out: Tensor | None) -> Tensor:
             if self._shifted:
                 return self._mix_shifted(row, out, band, dropout)
-            pieces = self._looking(row.q.shape[2], row.k.shape[2], mask.causal)
+            pieces = self._looking(row.q.shape[2], row.k.shape[2], causal)
             return mix_pieces(row, pieces, band, dropout, out)
 
-        rows = Row(q, k, v, mask.keep)
         return row_by_row(mix_row, rows, alike=self._cuts_alike(rows))
 
     def mix_accelerator(  # type: ignore[override]  # the streams, by name
@@ -150,6 +169,23 @@ class Local(Mechanism):
             return Chosen(size, (blocks + shift) % blocks.shape[2], complete=True)
         of_row = (Mask(rows.real).span() + size - 1) // size
         return Chosen(size, (blocks + shift) % of_row.clamp(min=1).view(-1, 1, 1, 1))
+
+    def _seen(
+        self, mask: Mask, queries: int, keys: int, device: torch.device
+    ) -> Bool[Tensor, "#batch #heads queries keys"]:
+        """The pairs of each head as a square, blocks counted from each row's first token."""
+        keep, order = mask.keep, torch.arange(keys, device=device)
+        first = 0 if keep is None else mask.first().view(-1, 1, 1, 1)
+        of_key = torch.div(order - first, self.block, rounding_mode="floor").view(-1, 1, 1, keys)
+        of_query = of_key[..., keys - queries :].mT
+        if self._shifted:
+            span = keys if keep is None else mask.span().clamp(min=1).view(-1, 1, 1, 1)
+            shift = numbers(self._shift_of_heads(), device).view(1, -1, 1, 1)
+            seen = of_key == (of_query + shift) % ((span + self.block - 1) // self.block)
+        else:
+            seen = (of_key >= of_query - self.look_back) & (of_key <= of_query + self.look_ahead)
+        allowed = mask.dense(queries, keys, device)
+        return seen if allowed is None else seen & allowed
 
     def cost(self, work: Workload) -> Cost:
         """Two products over the pairs in the blocks; one small piece is stored besides."""

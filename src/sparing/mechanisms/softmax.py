@@ -11,6 +11,7 @@ from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
+from sparing.mechanisms.shared.arithmetic import biased_softmax
 
 
 class Softmax(Mechanism):
@@ -32,6 +33,7 @@ class Softmax(Mechanism):
     """
 
     ignores_pads = True
+    takes_bias = True
     traits = Traits(
         paper="Attention Is All You Need, arXiv 1706.03762",
         year=2017,
@@ -63,6 +65,20 @@ class Softmax(Mechanism):
             return F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
         allowed = mask.opened(queries, keys, q.device)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=dropout)
+
+    def mix_biased(  # type: ignore[override]  # the streams, by name
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        *,
+        bias: Float[Tensor, "#batch heads queries keys"],
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """The same kernel with the bias as its mask."""
+        allowed = mask.opened(q.shape[2], k.shape[2], q.device)
+        dropout = self.dropout if self.training else 0.0
+        return biased_softmax(q, k, v, bias, allowed, dropout=dropout)
 
     def cost(self, work: Workload) -> Cost:
         """Two products over the visible pairs; the kernel skips what causality hides."""

@@ -17,7 +17,7 @@ from sparing.mechanisms._blocks import Band, band_attention, block_for, plan
 from sparing.mechanisms._columns import band_and_columns, column_attention
 from sparing.mechanisms._pieces import Row, row_by_row
 from sparing.mechanisms._summaries import Fixed, fixed_attention, segments
-from sparing.mechanisms.shared.arithmetic import fused_softmax
+from sparing.mechanisms.shared.arithmetic import biased_softmax, fused_softmax
 from sparing.mechanisms.shared.bands.grids import Grid, near_and_columns
 from sparing.mechanisms.shared.bands.grids import column_attention as by_column
 from sparing.mechanisms.shared.bands.summaries import fixed_attention as by_summaries
@@ -53,7 +53,7 @@ class Strided(Mechanism):
     once. The strided first set has ``stride`` tokens, as in the authors' code; their formula also
     has the one ``stride`` away, which is in the second. The fixed second set, causal, is empty for
     the first tokens, hence the rule for empty sets. On accelerators the merged set stores
-    its scores, in float32.
+    its scores, in float32. With a bias all pairs are computed and hidden ones masked.
     """
 
     traits = Traits(
@@ -64,6 +64,7 @@ class Strided(Mechanism):
         causal=True,
     )
     accelerated = ("accelerator",)
+    takes_bias = True
 
     def __init__(
         self,
@@ -109,6 +110,42 @@ class Strided(Mechanism):
         first = self._attend("first", row.heads(0, border), mask.causal)
         second = self._attend("second", row.heads(border, q.shape[1]), mask.causal)
         return torch.cat([first, second], 1)
+
+    def mix_biased(  # type: ignore[override]  # the streams, by name
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        *,
+        bias: Float[Tensor, "#batch heads queries keys"],
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """Both sets as one masked square: with a bias nothing is skipped."""
+        queries, keys = q.shape[2], k.shape[2]
+        places = torch.arange(keys, device=q.device).view(1, 1, 1, keys)
+        if mask.keep is not None:
+            places = places - mask.first().view(-1, 1, 1, 1)
+        rows = places[..., keys - queries :].mT
+        border = (q.shape[1] + 1) // 2
+        kinds = ["first"] * border + ["second"] * (q.shape[1] - border)
+        kinds = kinds if self.combine == "heads" else [self.combine]
+        seen = torch.cat([self._pairs_of(kind, rows, places) for kind in kinds], 1)
+        allowed = mask.dense(queries, keys, q.device)
+        seen = seen if allowed is None else seen & allowed
+        seen = seen | ((rows == places) & ~seen.any(-1, keepdim=True))
+        dropout = self.dropout if self.training else 0.0
+        return biased_softmax(q, k, v, bias, seen, dropout=dropout)
+
+    def _pairs_of(self, kind: str, rows: Tensor, places: Tensor) -> Tensor:
+        """The set, or both, of queries at ``rows`` among keys at ``places``."""
+        stride = self.stride
+        if self.pattern == "strided":
+            near, far = (rows - places).abs() < stride, (rows - places) % stride == 0
+        else:
+            blocks = [torch.div(at, stride, rounding_mode="floor") for at in (rows, places)]
+            near, far = blocks[0] == blocks[1], places % stride >= stride - self.summary
+            far = far.expand_as(near)
+        return {"first": near, "second": far, "merged": near | far}[kind]
 
     def mix_accelerator(  # type: ignore[override]  # the streams, by name
         self,

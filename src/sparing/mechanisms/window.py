@@ -10,9 +10,12 @@ from sparing.core.execution.path import Call, Path
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
+from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._blocks import AT_ONCE, Band, band_attention, block_for, plan
+from sparing.mechanisms._pieces import inside
+from sparing.mechanisms.shared.arithmetic import biased_softmax
 from sparing.mechanisms.shared.bands import flex
 from sparing.mechanisms.shared.bands.windows import band
 
@@ -45,6 +48,8 @@ class Window(Mechanism):
         causal=True,
     )
     accelerated = ("flex", "accelerator")
+    takes_bias = True
+    bounded_by = "radius"
 
     def __init__(self, heads: Heads, *, radius: int = 128, dropout: float = 0.0) -> None:
         super().__init__(heads)
@@ -65,6 +70,25 @@ class Window(Mechanism):
         dropout = self.dropout if self.training else 0.0
         band = Band(self.radius, 0 if mask.causal else self.radius, block_for(k))
         return band_attention(q, k, v, mask.keep, band, dropout)
+
+    def mix_biased(  # type: ignore[override]  # the streams, by name
+        self,
+        q: Float[Tensor, "batch heads queries dim"],
+        k: Float[Tensor, "batch heads keys dim"],
+        v: Float[Tensor, "batch heads keys dim"],
+        *,
+        bias: Float[Tensor, "#batch heads queries keys"],
+        mask: Mask,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """The same band, of the bias too; a graph that is recorded has one masked square."""
+        dropout = self.dropout if self.training else 0.0
+        queries, keys = q.shape[2], k.shape[2]
+        cut = Band(self.radius, 0 if mask.causal else self.radius, block_for(k))
+        if not is_traced():
+            return band_attention(q, k, v, mask.keep, cut, dropout, bias=bias)
+        near = inside(cut, queries, keys, queries - keys, q.device)
+        allowed = near if mask.keep is None else near & mask.keep[:, None, None]
+        return biased_softmax(q, k, v, bias, allowed.view(-1, 1, queries, keys), dropout=dropout)
 
     def limits(self, path: Path, call: Call) -> str:
         """FlexAttention has no dropout, and is for long rows."""

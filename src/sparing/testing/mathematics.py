@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -12,8 +13,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from sparing.core.errors import Unsupported
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
+from sparing.core.mechanism import Mechanism
 from sparing.core.options import option_defaults
 from sparing.core.workload import Workload
 from sparing.testing.references import dense_softmax
@@ -21,7 +24,9 @@ from sparing.testing.subject import (
     DIM,
     HEADS,
     SEED,
+    Streams,
     Subject,
+    Violation,
     call,
     masks,
     require,
@@ -83,6 +88,42 @@ def check_permutable(subject: Subject) -> None:
         require(gap.item() < 1e-9, f"declares permutable=True; the order matters by {gap:.3g}")
     else:
         require(gap.item() > 1e-9, "declares permutable=False but the order of keys has no effect")
+
+
+def check_bias(subject: Subject) -> None:
+    """``takes_bias`` says whether a bias is added to the scores: q . d_j moves key j by d_j.
+
+    That holds wherever scores are products of queries and keys, and needs no slow form.
+    """
+    made = subject.make()
+    tensors = streams(made, 2, 41)
+    if not made.takes_bias:
+        try:
+            made(*tensors, bias=tensors[0].new_zeros(2, HEADS, 41, 41))
+        except Unsupported:
+            return
+        raise Violation("declares takes_bias=False but accepts a bias")
+    keep = torch.ones(2, 41, dtype=torch.bool)
+    keep[0, :3] = keep[1, 33:] = keep[1, 7] = False
+    for causal, real in itertools.product(masks(subject), (None, keep)):
+        for queries in (41, 6) if causal else (41,):
+            for rows in (2, 1):
+                _require_bias(made, tensors, Mask(real, causal), queries, rows)
+
+
+def _require_bias(made: Mechanism, tensors: Streams, mask: Mask, queries: int, rows: int) -> None:
+    """One comparison, with a bias for each sample or (one of ``rows``) the same one for all."""
+    q, k, v = tensors
+    shift = streams(made, rows, 41, seed=1)[1]
+    q = q[:rows, :, 41 - queries :].expand(2, -1, -1, -1)
+    bias = q[:rows] @ shift.mT / math.sqrt(DIM)
+    output = made(q, k, v, mask=mask, bias=bias)
+    expected = call(made, (q, k + shift, v), mask)
+    if mask.keep is not None:
+        real = mask.keep[:, 41 - queries :]
+        output, expected = (part.transpose(1, 2)[real] for part in (output, expected))
+    what = f"bias of {rows} rows, {queries} queries, causal={mask.causal}"
+    require_close(output, expected, f"{what}, padded={mask.keep is not None}")
 
 
 def check_gradients(subject: Subject) -> None:

@@ -28,7 +28,7 @@ from sparing.transfer.adaptive import load_adaptive
 from sparing.transfer.layers import find_layers
 from sparing.transfer.patching import ENTRY as PATCHES
 from sparing.transfer.patching import read_selection, select_patches
-from sparing.transfer.plan import Assignment
+from sparing.transfer.plan import BIASES, Assignment
 from sparing.transfer.pruning import read_rows, remove
 from sparing.transfer.registry import NAME
 from sparing.transfer.swap import ENTRY_VERSION, Placement, activate, attach, build, share
@@ -126,7 +126,8 @@ def _check_entry(entry: Any, folder: Path) -> list[dict[str, Any]]:
         good = isinstance(row, dict) and all(
             isinstance(row.get(key), kind) for key, kind in _LAYER_KEYS.items()
         )
-        if not good or not isinstance(row.get("tokens"), int | None):
+        good = good and isinstance(row.get("tokens"), int | None)
+        if not good or row.get("bias", "keep") not in BIASES:
             raise CheckpointError(f"{where} has a damaged layer: {row!r}")
     return [{**row, "mechanism": current_name(row["mechanism"])} for row in rows]
 
@@ -149,7 +150,7 @@ def _placements(model: PreTrainedModel, rows: list[dict[str, Any]]) -> list[Plac
         layer = layers.get(row["layer"])
         if layer is None:
             raise CheckpointError(f"the model has no self-attention layer {row['layer']}")
-        assignment = Assignment(row["mechanism"], row["options"])
+        assignment = Assignment(row["mechanism"], row["options"], bias=row.get("bias", "keep"))
         placements.append(
             Placement(layer, assignment, build(model, layer, assignment, row["tokens"]))
         )

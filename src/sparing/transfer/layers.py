@@ -21,7 +21,14 @@ _SPLIT_PROJECTIONS = (
     ("query", "key", "value"),
     ("q_proj", "k_proj", "v_proj"),
     ("q_lin", "k_lin", "v_lin"),
+    ("query_proj", "key_proj", "value_proj"),
+    ("q", "k", "v"),
 )
+# Attention modules outside of the registry that can be replaced; they add a bias to their scores.
+_REPLACEABLE = {
+    ("transformers.models.mpnet.modeling_mpnet", "MPNetSelfAttention"),
+    ("transformers.models.deberta_v2.modeling_deberta_v2", "DisentangledSelfAttention"),
+}
 HEAD_COUNTS = ("num_attention_heads", "num_heads", "n_heads")
 _FUSED_PROJECTIONS = ("c_attn", "Wqkv")
 
@@ -33,7 +40,8 @@ class AttentionLayer:
     ``index`` counts the self-attention layers in the order of the model's modules (transformers'
     own ``layer_idx`` is not always there); None for cross-attention. ``obstacle`` says why no
     mechanism can serve it; empty where one may. ``dropout`` is the share of attention weights that
-    the layer drops in training.
+    the layer drops in training. ``biased``: it adds a bias by distance to its scores. ``window`` is
+    how far it sees in both directions; None for all. Some mechanisms serve neither of these.
     """
 
     name: str
@@ -45,13 +53,22 @@ class AttentionLayer:
     width: int
     causal: bool
     dropout: float
+    biased: bool = False
+    window: int | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is self-attention of all tokens by products of queries and keys alone."""
+        special = self.obstacle or self.biased or self.window is not None
+        return self.index is not None and not special
 
 
 def find_layers(model: nn.Module) -> list[AttentionLayer]:
-    """All attention layers that transformers dispatches by name, in the order of the modules.
+    """All attention layers that a swap may reach, in the order of the modules.
 
-    Raises ``Unsupported`` naming the family when there is none, and ``UsageError`` when this is
-    not a transformers model.
+    transformers dispatches most by name; those of MPNet and DeBERTa-v2 can be replaced. Raises
+    ``Unsupported`` naming the family when there is none, and ``UsageError`` when this is not a
+    transformers model.
     """
     if not isinstance(model, PreTrainedModel):
         raise UsageError(
@@ -60,7 +77,7 @@ def find_layers(model: nn.Module) -> list[AttentionLayer]:
         )
     layers: list[AttentionLayer] = []
     for name, module in model.named_modules():
-        if forward_of(type(module)) is None:  # type: ignore[arg-type]
+        if not (is_dispatched(module) or is_replaceable(module)):
             continue
         cross = _is_cross(name, module)
         index = None if cross else sum(layer.index is not None for layer in layers)
@@ -69,9 +86,29 @@ def find_layers(model: nn.Module) -> list[AttentionLayer]:
         raise Unsupported(
             f"{model.config.model_type} ({type(model).__name__}) computes its attention without "
             "transformers' attention registry, so there is nothing to swap; choose a family that "
-            "uses it, such as bert, roberta, modernbert, vit, gpt2 or llama"
+            "uses it, such as bert, roberta, modernbert, vit, gpt2 or llama, or mpnet or deberta-v2"
         )
     return layers
+
+
+def is_dispatched(module: nn.Module) -> bool:
+    """Whether transformers looks up the function of an attention module by name."""
+    return forward_of(type(module)) is not None  # type: ignore[arg-type]
+
+
+def is_replaceable(module: nn.Module) -> bool:
+    """Whether this is MPNet's or DeBERTa-v2's attention, also after a swap."""
+    kind = getattr(type(module), "sparing_original", type(module))
+    return (kind.__module__, kind.__name__) in _REPLACEABLE
+
+
+def config_of(model: nn.Module, name: str, module: Any) -> Any:
+    """The configuration of a layer; MPNet's and DeBERTa's have that of a module around them."""
+    config = getattr(module, "config", None)
+    while config is None and name:
+        name = name.rpartition(".")[0]
+        config = getattr(model.get_submodule(name), "config", None)
+    return config
 
 
 @functools.cache
@@ -124,7 +161,7 @@ def _reordered(
 
 def token_limit(model: PreTrainedModel, layer: AttentionLayer) -> int | None:
     """The longest sequence that the layer's tower has positions for; None when it is unknown."""
-    config: Any = layer.module.config
+    config: Any = config_of(model, layer.name, layer.module)
     limit = getattr(config, "max_position_embeddings", None)
     parents = layer.name.split(".")
     while parents:
@@ -138,6 +175,7 @@ def token_limit(model: PreTrainedModel, layer: AttentionLayer) -> int | None:
         for name, parameter in tower.named_parameters():
             if limit is None and _is_of_positions(name) and parameter.ndim == 3:
                 return int(parameter.shape[1])
+    limit = None if layer.biased else limit  # distances have no end
     return limit if isinstance(limit, int) else None
 
 
@@ -173,7 +211,7 @@ def projection_weights(layer: AttentionLayer) -> dict[str, Tensor]:
     names = projection_names(layer.module)
     if getattr(layer.module, "multi_query", True) is False:
         return {}
-    scaling, usual = getattr(layer.module, "scaling", None), layer.dim**-0.5
+    scaling, usual = scaling_of(layer.module), layer.dim**-0.5
     scale = 1.0 if scaling is None or scaling == usual else float(scaling) / usual
     weights: dict[str, Tensor] = {}
     for index, (stream, name) in enumerate(names.items()):
@@ -190,6 +228,18 @@ def projection_weights(layer: AttentionLayer) -> dict[str, Tensor]:
         if bias is not None:
             weights[f"{stream}_bias"] = _per_query_head(bias.detach() * factor, layer)
     return weights
+
+
+def scaling_of(module: Any) -> float | None:
+    """What a layer multiplies its products of queries and keys with; None for 1 / sqrt(dim)."""
+    kinds = getattr(module, "pos_att_type", None)
+    if kinds is None:
+        scaling: float | None = getattr(module, "scaling", None)
+        return scaling
+    terms = 1 + ("c2p" in kinds) + ("p2c" in kinds)
+    # DeBERTa takes this root in float32, whatever the model's type is
+    root = torch.sqrt(torch.tensor(module.attention_head_size, dtype=torch.float) * terms)
+    return 1 / float(root)
 
 
 def _fused_sizes(weight: Tensor, layer: AttentionLayer) -> list[int]:
@@ -212,11 +262,11 @@ def _per_query_head(rows: Tensor, layer: AttentionLayer) -> Tensor:
 
 
 def _describe(model: PreTrainedModel, name: str, module: Any, index: int | None) -> AttentionLayer:
-    config = module.config
+    config = config_of(model, name, module)
     heads = _first(module, *HEAD_COUNTS) or getattr(config, "num_attention_heads", 0)
     width = _first(module, "embed_dim") or getattr(config, "hidden_size", 0)
     dim = _first(module, "attention_head_size", "head_dim") or (width // heads if heads else 0)
-    obstacle = _obstacle(model, name, module)
+    obstacle = "" if is_replaceable(module) else _obstacle(model, name, module)
     if not obstacle and not (heads and dim and width):
         obstacle = "the number or the width of its heads is unknown"
     return AttentionLayer(
@@ -229,6 +279,8 @@ def _describe(model: PreTrainedModel, name: str, module: Any, index: int | None)
         width,
         _causal(model, name, module),
         _dropout(module),
+        biased=is_replaceable(module) and getattr(module, "relative_attention", True),
+        window=_window(model, name, module),
     )
 
 
@@ -240,7 +292,7 @@ def _causal(model: PreTrainedModel, name: str, module: Any) -> bool:
     """
     said = getattr(module, "is_causal", None)
     if said is None:  # some encoders' attention has no flag
-        said = getattr(module.config, "is_decoder", False)
+        said = getattr(getattr(module, "config", None), "is_decoder", False)
     made = _words_of_tower(model, name)
     return bool(said) or ("create_causal_mask" in made and "create_bidirectional_mask" not in made)
 
@@ -280,7 +332,6 @@ def _is_cross(name: str, module: nn.Module) -> bool:
 
 def _obstacle(model: PreTrainedModel, name: str, module: Any) -> str:
     """Why no mechanism can replace this layer; empty when nothing is known against it."""
-    config = module.config
     if any(getattr(module, count, None) == 0 for count in HEAD_COUNTS):
         return "all its heads were pruned"
     if _is_cross(name, module):
@@ -289,7 +340,7 @@ def _obstacle(model: PreTrainedModel, name: str, module: Any) -> str:
         return "it belongs to the decoder of an encoder-decoder model"
     if "extended_attention_mask" in _words_of_tower(model, name):
         return "its model passes every layer a finished mask"
-    if _is_sliding(module):
+    if _is_sliding(module) and _window(model, name, module) is None:
         return "it attends within a sliding window of its own"
     if any(getattr(module, cap, None) for cap in ("attn_logit_softcapping", "softcap")):
         return "it caps its scores"
@@ -297,7 +348,8 @@ def _obstacle(model: PreTrainedModel, name: str, module: Any) -> str:
         return "it has attention sinks"
     if has_position_bias(module):
         return "it adds a position bias to its scores"
-    if getattr(config, "v_head_dim", None) != getattr(config, "qk_head_dim", None):
+    dims = (getattr(module.config, name, None) for name in ("v_head_dim", "qk_head_dim"))
+    if len({*dims}) > 1:
         return "its values are of another width than its keys"
     return ""
 
@@ -315,12 +367,20 @@ def _is_sliding(module: Any) -> bool:
     )
 
 
+def _window(model: PreTrainedModel, name: str, module: Any) -> int | None:
+    """How far a layer with a sliding window sees in both directions; None for any other layer."""
+    tokens = getattr(getattr(module, "config", None), "sliding_window", None)
+    both_ways = "create_bidirectional_sliding_window_mask" in _words_of_tower(model, name)
+    if not both_ways or type(tokens) is not int or _causal(model, name, module):
+        return None
+    return tokens if _is_sliding(module) else None
+
+
 def has_position_bias(module: nn.Module) -> bool:
     """Whether a layer adds a position bias to its scores, head by head."""
     parts = [name for name, _ in module.named_parameters()]
-    return hasattr(module, "has_relative_attention_bias") or any(
-        "relative" in part for part in parts
-    )
+    named = hasattr(module, "has_relative_attention_bias") or is_replaceable(module)
+    return named or any("relative" in part for part in parts)
 
 
 def parameter_kind(module: nn.Module) -> tuple[torch.device, torch.dtype]:

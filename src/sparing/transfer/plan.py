@@ -7,20 +7,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sparing.core.catalogue import allow, mechanism_class
-from sparing.core.errors import Unsupported, UsageError
-from sparing.core.options import require_options
+from sparing.core.errors import Unsupported, UsageError, require_choice
+from sparing.core.options import option_defaults, require_options
 
+BIASES = ("keep", "drop")
 Layers = str | int | Iterable[int] | None
 Choice = str | Sequence[object]
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """One layer's mechanism with its options; ``named`` when the user named this layer."""
+    """One layer's mechanism with its options; ``named`` when the user named this layer.
+
+    ``bias`` says what becomes of a bias that the layer adds to its scores: "keep" or "drop".
+    """
 
     mechanism: str
     options: Mapping[str, object] = field(default_factory=dict)
     named: bool = False
+    bias: str = "keep"
 
 
 def read_plan(
@@ -35,9 +40,10 @@ def read_plan(
     """
     if isinstance(mechanism, str):
         allow(mechanism)
-        _check(mechanism, options)
+        bias, options = _checked(mechanism, options)
         chosen = range(count) if layers is None else read_layers(layers, count)
-        return {index: Assignment(mechanism, options, layers is not None) for index in chosen}
+        named = layers is not None
+        return {index: Assignment(mechanism, options, named, bias) for index in chosen}
     if not isinstance(mechanism, Mapping) or not mechanism:
         raise UsageError(f"swap needs a mechanism's name or a plan of layers; got {mechanism!r}")
     if layers is not None or options:
@@ -47,11 +53,11 @@ def read_plan(
         )
     plan: dict[int, Assignment] = {}
     for key, choice in mechanism.items():
-        name, own_options = _read_choice(choice)
+        name, (bias, own_options) = _read_choice(choice)
         for index in read_layers(key, count):
             if index in plan:
                 raise UsageError(f"the plan chooses layer {index} twice, again under {key!r}")
-            plan[index] = Assignment(name, own_options, named=True)
+            plan[index] = Assignment(name, own_options, named=True, bias=bias)
     return dict(sorted(plan.items()))
 
 
@@ -97,17 +103,24 @@ def _read_range(part: str, count: int) -> range:
     return range(first, max(first, last) + 1)
 
 
-def _read_choice(choice: object) -> tuple[str, Mapping[str, object]]:
+def _read_choice(choice: object) -> tuple[str, tuple[str, Mapping[str, object]]]:
     """A name, or a name with options (a pair; a list of two where it comes from JSON)."""
     pair = (choice, {}) if isinstance(choice, str) else choice
     if isinstance(pair, tuple | list) and len(pair) == 2:
         name, options = pair
         if isinstance(name, str) and isinstance(options, Mapping):
             allow(name)
-            _check(name, options)
-            return name, options
+            return name, _checked(name, options)
     raise UsageError(f"a plan gives a name or a pair such as ('window', {{...}}); got {choice!r}")
 
 
-def _check(name: str, options: Mapping[str, object]) -> None:
-    require_options(name, mechanism_class(name), options)
+def _checked(name: str, options: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
+    """What becomes of a layer's bias, and the mechanism's own options."""
+    kind = mechanism_class(name)
+    bias: object = "keep"
+    if "bias" not in option_defaults(kind):
+        bias = options.get("bias", bias)
+        options = {option: value for option, value in options.items() if option != "bias"}
+        require_choice(name, "bias", bias, BIASES)
+    require_options(name, kind, options)
+    return str(bias), options

@@ -20,7 +20,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
+from transformers.masking_utils import (
+    and_masks,
+    bidirectional_mask_function,
+    causal_mask_function,
+    sliding_window_bidirectional_mask_function,
+)
 from transformers.utils import output_capturing
 
 from sparing.core.errors import Unsupported, UsageError
@@ -78,8 +83,9 @@ def _thread() -> int:
 class HandedMask:
     """The object that a model passes to its layers instead of a dense mask.
 
-    ``mask`` is for swapped layers, None where it is neither plain causal nor plain bidirectional (a
-    sliding window, packed sequences, a caller's overlay). Keys from ``end`` on are slots of a cache
+    ``mask`` is for swapped layers: plain causal, plain bidirectional, or ``window`` tokens in both
+    directions. It is None for any other (a window of the past, packed sequences, a caller's
+    overlay). Keys from ``end`` on are slots of a cache
     that are not filled yet; None where all are. ``dense`` builds transformers' own mask for the
     other layers, once for each kind of attention that needs it.
     """
@@ -87,6 +93,7 @@ class HandedMask:
     mask: Mask | None
     end: int | None
     request: dict[str, Any]
+    window: int | None = None
     built: dict[str, Any] = field(default_factory=dict)
     # ``generate`` may prepare the mask itself and treats it as the 4-D tensor that it represents
     ndim: ClassVar[int] = 4
@@ -118,14 +125,34 @@ def hand_on_mask(**request: Any) -> HandedMask:
         return request["attention_mask"]
     function = request["mask_function"]
     causal = function is causal_mask_function
-    if not causal and function is not bidirectional_mask_function:
+    window = None if causal else _window_of(function)
+    if not causal and window is None and function is not bidirectional_mask_function:
         return HandedMask(None, None, request)
     end = _filled(request) if causal else None
     keep = _keep(request["attention_mask"], request["kv_length"], request["kv_offset"])
     if keep is None:
         # a new one for each call: a mask keeps the squares that its layers request
-        return HandedMask(Mask(causal=causal), end, request)
-    return HandedMask(Mask(keep if end is None else keep[:, :end], causal), end, request)
+        return HandedMask(Mask(causal=causal), end, request, window)
+    return HandedMask(Mask(keep if end is None else keep[:, :end], causal), end, request, window)
+
+
+def _window_of(function: Any) -> int | None:
+    """The width of transformers' plain window in both directions; None for another mask."""
+    parts = _masks_in(function)
+    if len(parts) != 2 or parts[1] is not bidirectional_mask_function:
+        return None
+    near, bound = parts[0], getattr(parts[0], "__closure__", None)
+    known = _masks_in(sliding_window_bidirectional_mask_function(1))[0]
+    width = bound[0].cell_contents if bound and near.__code__ is known.__code__ else None
+    return width if type(width) is int else None
+
+
+def _masks_in(function: Any) -> tuple[Any, ...]:
+    """The functions that a function intersects the masks of; none for any other function."""
+    code = getattr(function, "__code__", None)
+    if code is not and_masks(bidirectional_mask_function).__code__:
+        return ()
+    return tuple(function.__closure__[0].cell_contents)
 
 
 def _filled(request: dict[str, Any]) -> int | None:
@@ -174,8 +201,8 @@ def attention(
     if obstacle:
         _warn_of_own(module, obstacle)
         return _own_attention(module, query, key, value, attention_mask, kwargs)
-    if not _REFUSED.isdisjoint(kwargs):
-        _refuse(module, kwargs)
+    window = None if attention_mask is None else attention_mask.window
+    _refuse(module, kwargs if window is None else {**kwargs, "sliding_window": None})
     mask = _mask(module, query, attention_mask, kwargs)
     if mask.keep is not None and mask.keep.shape[1] != key.shape[2]:
         keys = mask.keep.shape[1]
@@ -188,7 +215,8 @@ def attention(
     if key.shape[1] != query.shape[1]:
         key, value = _repeat(key, query.shape[1]), _repeat(value, query.shape[1])
     streams = _streams(module, mechanism, query, key, value, mask)
-    mixed = mechanism(*streams, mask=mask).transpose(1, 2)
+    bias = None if window is None else _band(mechanism, attention_mask, query)
+    mixed = mechanism(*streams, mask=mask, bias=bias).transpose(1, 2)
     if torch.onnx.is_in_onnx_export():
         # a contiguous tensor may not be one after the exporter has decomposed the operations
         return mixed.clone(memory_format=torch.contiguous_format), None
@@ -226,7 +254,7 @@ def _state(module: nn.Module) -> LayerState:
 
 def _obstacle(handed: Any, kwargs: dict[str, Any]) -> str:
     """Why transformers' own attention must serve this call; empty when there is no reason."""
-    if kwargs.get("output_attentions") or _weights_are_collected():
+    if kwargs.get("output_attentions") or weights_are_collected():
         return "attention weights were requested"
     if handed is None:
         return ""
@@ -244,7 +272,7 @@ def _obstacle(handed: Any, kwargs: dict[str, Any]) -> str:
     return "the mask is not plain padding or causality (packed sequences, for one)"
 
 
-def _weights_are_collected() -> bool:
+def weights_are_collected() -> bool:
     """Whether transformers' output hooks wait for attention weights (some models drop the flag)."""
     collected = output_capturing._active_collector.get()
     return bool(collected) and "attentions" in collected
@@ -278,6 +306,27 @@ def _mask(
     if mask.keep is not None and mask.keep.device != query.device:
         return Mask(mask.keep.to(query.device), mask.causal)
     return mask
+
+
+def _band(mechanism: Any, handed: HandedMask, query: Tensor) -> Tensor | None:
+    """A bias that hides what is outside the layer's window; None where none is needed or taken.
+
+    A mechanism that takes none sees everything: ``swap`` allows that only for layers that are
+    named.
+    """
+    assert handed.window is not None
+    reach = getattr(mechanism, mechanism.bounded_by, None) if mechanism.bounded_by else None
+    if not mechanism.takes_bias or (reach is not None and reach <= handed.window):
+        return None
+    heads, tokens = query.shape[1], query.shape[2]
+    key = f"{query.dtype} {query.device}"
+    if key not in handed.built:
+        places = torch.arange(tokens, device=query.device)
+        outside = (places - places[:, None]).abs() > handed.window
+        least = torch.finfo(query.dtype).min
+        handed.built[key] = query.new_zeros(1, 1, tokens, tokens).masked_fill(outside, least)
+    band: Tensor = handed.built[key]
+    return band.expand(-1, heads, -1, -1)
 
 
 def _repeat(grouped: Tensor, heads: int) -> Tensor:

@@ -20,7 +20,8 @@ class SwappedLayer:
 
     ``untrained`` counts its new parameters that start at random, by name. ``unused`` names the
     projections that are not read any more. ``dropout_off`` is the share of attention weights that
-    the layer used to drop and the mechanism cannot (0 where nothing changed).
+    the layer used to drop and the mechanism cannot (0 where nothing changed). ``change`` says what
+    becomes of the layer's bias by distance or its sliding window; empty where it has neither.
     """
 
     index: int
@@ -31,6 +32,7 @@ class SwappedLayer:
     untrained: dict[str, int]
     unused: tuple[str, ...]
     dropout_off: float
+    change: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class SwapReport:
         """At most 40 lines, the same layers together."""
         lines = [f"{self.model_class}: {len(self.swapped)} layers swapped, {len(self.left)} left"]
         lines += _grouped(
-            (layer.index, f"{layer.mechanism}{_settings(layer)}", layer.name)
+            (layer.index, f"{layer.mechanism}{_settings(layer)}{_change(layer)}", layer.name)
             for layer in self.swapped
         )
         lines += _grouped((layer.index, f"left: {layer.reason}", layer.name) for layer in self.left)
@@ -102,6 +104,10 @@ def _settings(layer: SwappedLayer) -> str:
     settings |= {"tokens": layer.tokens} if layer.tokens else {}
     shown = ", ".join(f"{name}={value}" for name, value in settings.items())
     return f"({shown})" if shown else ""
+
+
+def _change(layer: SwappedLayer) -> str:
+    return f", {layer.change}" if layer.change else ""
 
 
 def _grouped(rows: Iterable[tuple[int | None, str, str]]) -> list[str]:

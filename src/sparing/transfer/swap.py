@@ -19,21 +19,22 @@ from sparing.core.heads import Heads
 from sparing.core.mechanism import Mechanism
 from sparing.core.options import option_defaults
 from sparing.core.reading import parse_json
+from sparing.transfer.biased import BiasedState, replace_forward, restore_forward
 from sparing.transfer.layers import (
     AttentionLayer,
     find_layers,
     has_rotary,
+    is_dispatched,
     own_attention,
     own_name,
     parameter_kind,
-    projection_names,
     projection_weights,
-    reads_one_input,
     token_limit,
 )
 from sparing.transfer.plan import Assignment, Choice, Layers, read_plan, refuse_for_shared
 from sparing.transfer.registry import NAME, LayerState
 from sparing.transfer.report import LeftLayer, SwappedLayer, SwapReport
+from sparing.transfer.serving import change_of, reason_against, unread_parts, within
 from sparing.transfer.unwrapping import unwrapped
 
 ENTRY_VERSION = 1
@@ -64,13 +65,13 @@ def swap(
 
     ``mechanism`` is a name, with ``options`` for it and ``layers`` such as ``[0, 2]`` or ``"0-2"``
     (all that it can serve when None). Or it is a plan ``{"0-2": "window", "3-": ("linear",
-    {...})}``. ``tokens`` is the longest sequence (the model's position limit unless given). A swap
-    replaces an earlier one. Call it before the optimizer is built: mechanisms may add parameters.
-    Layer i uses the mechanism's ``seed`` + 1000 i. The model gets its own configuration object,
-    which is saved. Give the whole model: a part of another model cannot update that model's
-    configuration. Raises ``UsageError`` for unknown names, options and layers. Raises
-    ``Unsupported``, naming layer and reason, where a named layer or every layer cannot be served;
-    the model then does not change.
+    {...})}``. The option ``bias="drop"`` leaves out the bias that MPNet and DeBERTa add. A
+    layer that is not named keeps its sliding window. ``tokens`` is the longest sequence (the
+    model's position limit unless given). A swap replaces an earlier one. Call it before the
+    optimizer is built: mechanisms may add parameters. Layer i uses the mechanism's ``seed`` + 1000
+    i. The model gets its own configuration, which is saved: give the whole model, not a part of
+    another. Raises ``UsageError`` for unknown names, options and layers. Raises ``Unsupported``,
+    naming layer and reason, where a named layer or every one cannot be served; nothing changes.
     """
     attention = find_layers(model := unwrapped(model, changed=True))
     assert isinstance(model, PreTrainedModel)
@@ -107,16 +108,23 @@ def unswap(model: nn.Module) -> None:
     if not is_swapped(model):
         _forget_name(model)
         return
-    swapped = [layer for layer in find_layers(model) if NAME in layer.module._modules]
+    swapped = [
+        layer
+        for layer in find_layers(model)
+        if NAME in layer.module._modules and is_dispatched(layer.module)
+    ]
     towers = [
         (tower, next(vars(part)["sparing_state"] for part in tower.modules() if _is_ours(part)))
         for tower in _towers(model, swapped)
     ]
     for module in model.modules():
-        state: LayerState | None = vars(module).pop("sparing_state", None)
+        state: LayerState | BiasedState | None = vars(module).pop("sparing_state", None)
         if state is None:
             continue
         module._modules.pop(NAME, None)
+        if isinstance(state, BiasedState):
+            restore_forward(module)
+            continue
         if state.hook is not None:
             state.hook.remove()
         if module.config._attn_implementation == NAME:
@@ -154,8 +162,11 @@ def build(
     """The mechanism for a layer, of its device, type and dropout (unless the options give one)."""
     if tokens is None:
         tokens = token_limit(model, layer)
-    options = dict(assignment.options)
-    known = option_defaults(mechanism_class(assignment.mechanism))
+        if tokens is None and layer.biased:  # some mechanisms need a length
+            tokens = getattr(model.config, "max_position_embeddings", None)
+    options, kind = dict(assignment.options), mechanism_class(assignment.mechanism)
+    within(options, kind, layer)
+    known = option_defaults(kind)
     if "dropout" in known and layer.dropout:
         options.setdefault("dropout", layer.dropout)
     heads = Heads(layer.heads, layer.dim, layer.width, tokens)
@@ -171,7 +182,12 @@ def attach(model: PreTrainedModel, placements: list[Placement]) -> None:
     """
     own_configuration(model)
     for placement in placements:
-        placement.layer.module.add_module(NAME, placement.mechanism)
+        layer = placement.layer
+        layer.module.add_module(NAME, placement.mechanism)
+        if not is_dispatched(layer.module):
+            replace_forward(
+                layer.module, layer.name, drops_bias=placement.assignment.bias == "drop"
+            )
     write_entry(model, "swap", _rows(placements))
 
 
@@ -219,7 +235,7 @@ def _has_fewer_heads(model: nn.Module) -> bool:
 
 def activate(model: PreTrainedModel) -> None:
     """Let transformers dispatch to sparing in every configuration that a swapped layer reads."""
-    all_layers = find_layers(model)
+    all_layers = [layer for layer in find_layers(model) if is_dispatched(layer.module)]
     swapped = [layer for layer in all_layers if NAME in layer.module._modules]
     towers = {id(tower.config): tower.config for tower in _towers(model, swapped)}
     read = {id(layer.module.config) for layer in swapped} | {*towers}
@@ -288,10 +304,7 @@ def _built_placements(
         if not reason:
             assignment = with_own_seed(assignment, index)
             mechanism = build(model, layer, assignment, tokens)
-            if layer.causal and not mechanism.traits.causal:
-                reason = f"it is causal and {assignment.mechanism} cannot be"
-            elif "x" in mechanism.streams and not reads_one_input(layer):
-                reason = f"{assignment.mechanism} reads its input, and it has several"
+            reason = reason_against(layer, assignment, mechanism)
         if reason and assignment.named:
             raise Unsupported(f"layer {index} ({layer.name}) cannot be swapped: {reason}")
         if reason or mechanism is None:
@@ -329,9 +342,6 @@ def _start(placement: Placement) -> SwappedLayer:
         # projections that the layer rotates by position afterwards are only a starting point
         or ("x" in mechanism.streams and has_rotary(layer.module))
     }
-    projections = projection_names(layer.module)
-    read = {name for stream, name in projections.items() if stream in mechanism.streams}
-    unread = dict.fromkeys(name for name in projections.values() if name not in read)
     has_dropout = "dropout" in mechanism.options()
     return SwappedLayer(
         index=layer.index or 0,
@@ -340,8 +350,9 @@ def _start(placement: Placement) -> SwappedLayer:
         options=mechanism.options(),
         tokens=mechanism.heads.tokens,
         untrained=untrained,
-        unused=tuple(f"{layer.name}.{name}" for name in unread),
+        unused=unread_parts(layer, placement.assignment, mechanism),
         dropout_off=0.0 if has_dropout else layer.dropout,
+        change=change_of(layer, placement.assignment, mechanism),
     )
 
 
@@ -354,6 +365,7 @@ def _rows(placements: list[Placement]) -> list[dict[str, Any]]:
             "mechanism": placement.assignment.mechanism,
             "options": placement.mechanism.options(),
             "tokens": placement.mechanism.heads.tokens,
+            **({"bias": "drop"} if placement.assignment.bias == "drop" else {}),
         }
         for placement in placements
     ]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sparing.core.errors import SparingError, UsageError
+from sparing.core.errors import SparingError, Unsupported, UsageError
 from sparing.core.paths import expanded
 
 DENSE = "softmax"
@@ -207,6 +207,8 @@ def _parts(
 
     try:
         layers = [layer for layer in find_layers(model) if layer.index is not None]
+        if any(layer.biased for layer in layers):
+            raise Unsupported("its attention adds a bias by distance to its scores")
         kinds = Counter(
             (layer.heads, layer.dim, layer.causal, parameter_kind(layer.module)[1])
             for layer in layers

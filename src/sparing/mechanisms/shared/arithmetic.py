@@ -34,6 +34,25 @@ def fused_softmax(
     )
 
 
+def biased_softmax(
+    q: Float[Tensor, "batch heads queries dim"],
+    k: Float[Tensor, "batch heads keys dim"],
+    v: Float[Tensor, "batch heads keys dim"],
+    bias: Float[Tensor, "#batch heads queries keys"],
+    allowed: Bool[Tensor, "#batch #heads #queries keys"] | None = None,
+    *,
+    dropout: float = 0.0,
+) -> Float[Tensor, "batch heads queries dim"]:
+    """softmax(q k^T / sqrt(dim) + bias) v by PyTorch's fused kernel, over the allowed keys.
+
+    A query without an allowed key gets a finite value, as in ``fused_softmax``.
+    """
+    if allowed is not None:
+        allowed = allowed | ~allowed.any(-1, keepdim=True)
+        bias = bias.masked_fill(~allowed, -torch.inf)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
+
+
 def _as_four(
     q: Float[Tensor, "batch heads blocks queries dim"],
     k: Float[Tensor, "batch heads blocks keys dim"],
