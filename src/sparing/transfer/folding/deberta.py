@@ -91,12 +91,11 @@ class FoldedAttention(DisentangledSelfAttention):  # type: ignore[misc]  # trans
         positions: Positions,
     ) -> Float[Tensor, "batch heads tokens tokens"] | None:
         """The position terms of the scores; None for a model without any."""
-        middle, reach = self.pos_ebd_size, positions.reach
         terms = []
         for name, stream in ((KEYS, queries), (QUERIES, keys)):
             table = getattr(self, name)
             if table is not None:
-                used = table[:, middle - reach : middle + reach + 1].to(stream.dtype)
+                used = positions.columns(table).to(stream.dtype)
                 rows = stream.flatten(0, 1).transpose(0, 1)
                 pairs = positions.pairs(torch.bmm(rows, used.transpose(1, 2)))
                 terms.append(pairs if name == KEYS else pairs.transpose(-1, -2))

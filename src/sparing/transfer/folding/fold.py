@@ -234,7 +234,12 @@ def _report(model: nn.Module) -> FoldReport:
             heads, columns, dim = getattr(module, tables[0]).shape
             layers.append(
                 FoldedLayer(
-                    len(layers), name, heads, columns - 1, dim, tuple(_KINDS[table] for table in tables)
+                    len(layers),
+                    name,
+                    heads,
+                    columns - 1,
+                    dim,
+                    tuple(_KINDS[table] for table in tables),
                 )
             )
             size += sum(getattr(module, table).nbytes for table in tables)

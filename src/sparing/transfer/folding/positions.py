@@ -46,6 +46,16 @@ class Positions:
     index: Int[Tensor, "tokens tokens"] | None
     _read: tuple[Tensor, Tensor | None] | None = None
 
+    def columns(
+        self, table: Float[Tensor, "heads buckets dim"]
+    ) -> Float[Tensor, "heads columns dim"]:
+        """The rows of a table from -span to span for the buckets that occur."""
+        first = table.shape[1] // 2 - self.reach
+        if is_traced():  # of a slice, the exporter compares the strides with those of one length
+            chosen = torch.arange(2 * self.reach + 1, device=table.device) + first
+            return table.index_select(1, chosen)
+        return table[:, first : first + 2 * self.reach + 1]
+
     def pairs(
         self, products: Float[Tensor, "heads rows columns"]
     ) -> Float[Tensor, "batch heads tokens tokens"]:
@@ -79,14 +89,14 @@ class Positions:
 def positions_of(hidden: Float[Tensor, "batch tokens width"], buckets: Buckets) -> Positions:
     """The distances in a call on these hidden states.
 
-    Recorded as a graph, the call has a free length, so the index is computed in the graph and every
-    column is read.
+    Recorded as a graph, the call has a free length, so the index is computed in the graph. No
+    bucket is larger than its distance.
     """
     tokens = hidden.shape[-2]
     if is_traced():
         distances = build_relative_position(hidden, hidden, buckets.count, buckets.longest)[0]
-        span = buckets.span
-        return Positions(tokens, span, span - distances.clamp(-span, span))
+        reach = torch.sym_min(tokens - 1, buckets.span)
+        return Positions(tokens, reach, reach - distances.clamp(-buckets.span, buckets.span))
     steps, reach, exact = _buckets_of(tokens, buckets, hidden.device, torch.get_default_dtype())
     if exact:
         return Positions(tokens, reach, None)
