@@ -26,7 +26,7 @@ from transformers.models.deberta_v2.modeling_deberta_v2 import (
     scaled_size_sqrt,
 )
 
-from sparing.core.tracing import is_exported, is_traced
+from sparing.core.tracing import is_traced
 from sparing.transfer.folding.positions import Buckets, Positions, positions_of
 from sparing.transfer.folding.sources import Sources, weights_of
 
@@ -77,8 +77,7 @@ class FoldedAttention(DisentangledSelfAttention):  # type: ignore[misc]  # trans
         bias = self._bias(queries, keys / scale, relative_pos)
         hidden = relative_pos.hidden(attention_mask)
         streams = [stream.transpose(1, 2) for stream in (queries, keys, values)]
-        # float16 holds no number so low that a score added to it is lost
-        if output_attentions or queries.dtype is torch.float16:
+        if output_attentions or _must_replace(queries):
             mixed, weights = _explicit(*streams, bias, hidden)
         else:
             mixed, weights = _fused(*streams, bias, hidden), None
@@ -101,6 +100,16 @@ class FoldedAttention(DisentangledSelfAttention):  # type: ignore[misc]  # trans
                 terms.append(pairs if name == KEYS else pairs.transpose(-1, -2))
         return sum(terms[1:], terms[0]) if terms else None
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Also drop the constants where a module is replaced: adapters merge into it unseen."""
+        if isinstance(value, nn.Module):
+            self._buffers.update(dict.fromkeys(CONSTANTS))
+        super().__setattr__(name, value)
+
+    def has_constants(self) -> bool:
+        """Whether the constants of every position term are there."""
+        return all(self._buffers[name] is not None for name, _ in self.folded())
+
     def folded(self) -> list[tuple[str, nn.Module]]:
         """The names of the constants, and the projection that makes each."""
         return [
@@ -117,6 +126,15 @@ class FoldedAttention(DisentangledSelfAttention):  # type: ignore[misc]  # trans
             rows = torch.cat((rows, rows[-1:]))
             table = rows.unflatten(-1, (self.num_attention_heads, -1)).transpose(0, 1)
             setattr(self, name, (table.flip(1) if name == KEYS else table).contiguous())
+
+
+def _must_replace(queries: Tensor) -> bool:
+    """Whether hidden scores must be replaced, not lost in a sum with the lowest number.
+
+    float16 holds none that is low enough, and a sum has gradients in rows where all is hidden.
+    """
+    wanted = torch.is_grad_enabled() and queries.requires_grad
+    return wanted or queries.dtype is torch.float16
 
 
 def _explicit(
@@ -174,6 +192,12 @@ class FoldedEncoder(DebertaV2Encoder):  # type: ignore[misc]  # transformers is 
             self.forget()
         return super().train(mode)  # type: ignore[no-any-return]
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Also forget the constants where a module is replaced."""
+        if isinstance(value, nn.Module):
+            self.forget()
+        super().__setattr__(name, value)
+
     def _apply(self, *args: Any, **options: Any) -> Any:
         self.forget()
         return super()._apply(*args, **options)
@@ -215,17 +239,18 @@ class FoldedEncoder(DebertaV2Encoder):  # type: ignore[misc]  # transformers is 
 
         No dropout may act on them, and no gradient be wanted of their weights.
         """
-        exported = is_exported()
+        exported = torch.compiler.is_exporting()
         if is_traced() and (torch.compiler.is_dynamo_compiling() or not exported):
             return False
-        weights = self.sources()
-        if weights is None or any(attention.training for attention in self.attentions()):
+        attentions, weights = self.attentions(), self.sources()
+        if weights is None or any(attention.training for attention in attentions):
             return False
         if torch.is_grad_enabled() and any(weight.requires_grad for weight in weights):
             return False
         state: Sources = vars(self)[STATE]
+        there = all(attention.has_constants() for attention in attentions)
         if exported:  # the weights may be symbols
-            return state.unchanged()
-        if not state.are(weights):
+            return there and state.unchanged()
+        if not (there and state.are(weights)):
             self.fold()
         return True

@@ -46,11 +46,11 @@ class FoldedLayer:
 
 @dataclass(frozen=True)
 class FoldReport:
-    """The layers with constants; ``bytes`` is the memory of all constants together."""
+    """The layers with constants; ``constant_bytes`` is the memory of all constants together."""
 
     model_class: str
     layers: tuple[FoldedLayer, ...]
-    bytes: int
+    constant_bytes: int
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values."""
@@ -60,13 +60,13 @@ class FoldReport:
         """At most 40 lines."""
         lines = [
             f"{self.model_class}: {len(self.layers)} layers folded, "
-            f"{self.bytes / 1e6:.1f} MB of constants"
+            f"{self.constant_bytes / 1e6:.1f} MB of constants"
         ]
-        for layer in self.layers:
-            lines.append(
-                f"  {layer.index}: {' and '.join(layer.constants)} of {layer.heads} heads, "
-                f"{layer.buckets} buckets, {layer.dim} wide"
-            )
+        lines += [
+            f"  {layer.index}: {' and '.join(layer.constants)} of {layer.heads} heads, "
+            f"{layer.buckets} buckets, {layer.dim} wide"
+            for layer in self.layers
+        ]
         return fitted_lines(lines)
 
 
@@ -189,30 +189,26 @@ def _unfold(encoder: Any) -> None:
 
 
 def _require_agreement(encoder: FoldedEncoder) -> None:
-    """Raise ``Unsupported`` where the first layer differs from transformers' own, whose releases
+    """Raise ``Unsupported`` where the first layer computes otherwise than transformers itself.
 
-    may change.
+    Its releases may change.
     """
-    attention, embeddings = encoder.attentions()[0], encoder.get_rel_embedding()
-    weight = embeddings.detach()
-    states = weight[:_TOKENS].roll(1, 1)[None]
-    mask = torch.ones(1, 1, _TOKENS, _TOKENS, dtype=torch.bool, device=weight.device)
+    attention, embeddings = encoder.attentions()[0], encoder.get_rel_embedding().detach()
+    states = embeddings[:_TOKENS].roll(1, 1)[None]
+    tokens = states.shape[1]
+    mask = torch.ones(1, 1, tokens, tokens, dtype=torch.bool, device=states.device)
     mask[..., -1] = False
-    mode, attention.training = attention.training, False
-    children = [(child, child.training) for child in attention.modules()]
+    modes = {part: part.training for part in attention.modules()}
     try:
-        for child, _ in children:
-            child.training = False
+        attention.eval()
         with torch.no_grad():
-            plain = DisentangledSelfAttention.forward(
-                attention, states, mask, rel_embeddings=embeddings
-            )[0]
             positions = positions_of(states, encoder.buckets())
             short = attention(states, mask, relative_pos=positions)[0]
+            own = DisentangledSelfAttention.forward
+            plain = own(attention, states, mask, rel_embeddings=embeddings)[0]
     finally:
-        attention.training = mode
-        for child, training in children:
-            child.training = training
+        for part, mode in modes.items():
+            part.training = mode
     _require_close(short, plain)
 
 

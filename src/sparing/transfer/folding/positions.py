@@ -108,7 +108,7 @@ def positions_of(hidden: Float[Tensor, "batch tokens width"], buckets: Buckets) 
 def _buckets_of(
     tokens: int, buckets: Buckets, device: torch.device, kind: torch.dtype
 ) -> tuple[Int[Tensor, " distances"], int, bool]:
-    """The buckets of all distances from -(tokens - 1) on, the largest, and whether each has its own.
+    """The buckets of the distances from 1 - tokens on, the largest, and whether each has its own.
 
     transformers computes them in the default type, on the device: a logarithm may round otherwise
     elsewhere.
