@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from sparing.transfer.checkpoint import load as load
     from sparing.transfer.confidence import fit_confidence as fit_confidence
     from sparing.transfer.fitting import fit_budget as fit_budget
+    from sparing.transfer.folding.fold import fold as fold
+    from sparing.transfer.folding.fold import unfold as unfold
     from sparing.transfer.patching import keep_all_patches as keep_all_patches
     from sparing.transfer.patching import select_patches as select_patches
     from sparing.transfer.positions import lengthen as lengthen
@@ -69,6 +71,7 @@ _HOMES = {
     "evaluate": "sparing.api",
     "fit_budget": "sparing.transfer.fitting",
     "fit_confidence": "sparing.transfer.confidence",
+    "fold": "sparing.transfer.folding.fold",
     "keep_all_patches": "sparing.transfer.patching",
     "lengthen": "sparing.transfer.positions",
     "load": "sparing.transfer.checkpoint",
@@ -80,6 +83,7 @@ _HOMES = {
     "select_patches": "sparing.transfer.patching",
     "slim": "sparing.api",
     "swap": "sparing.transfer.swap",
+    "unfold": "sparing.transfer.folding.fold",
     "unswap": "sparing.transfer.swap",
 }
 _PACKAGES = ("mechanisms", "testing")
