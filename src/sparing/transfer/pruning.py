@@ -19,7 +19,7 @@ from sparing.transfer.families.known import find_blocks
 from sparing.transfer.importance import Loss, importance
 from sparing.transfer.layers import HEAD_COUNTS
 from sparing.transfer.registry import NAME
-from sparing.transfer.swap import is_swapped, own_configuration, write_entry
+from sparing.transfer.swap import PRUNED, is_swapped, own_configuration, write_entry
 from sparing.transfer.unwrapping import unwrapped
 
 Step = Callable[[float, str], None]
@@ -242,6 +242,7 @@ def _cut(block: Block, gone: set[int]) -> None:
             setattr(block.attention, name, len(positions))
     if hasattr(block.attention, "all_head_size"):
         block.attention.all_head_size = len(rows)  # type: ignore[assignment]
+    setattr(block.attention, PRUNED, True)
     if block.after_cut is not None:
         block.after_cut(block.attention, [block.remaining[position] for position in positions])
     if not positions:

@@ -41,7 +41,8 @@ ENTRY_VERSION = 1
 # Seeds of layers differ by so much that trainings with other seeds share no random numbers.
 LAYER_SEEDS = 1000
 # The attribute of a changed module, and the part of the entry that records it.
-_MARKS = {"sparing_state": "swap", "sparing_hook": "patches"}
+PRUNED = "sparing_pruned"
+_MARKS = {"sparing_state": "swap", "sparing_hook": "patches", PRUNED: "pruned"}
 
 
 @dataclass(frozen=True)
@@ -220,17 +221,7 @@ def entry_of(model: nn.Module) -> dict[str, Any]:
     noted = getattr(getattr(model, "config", None), NAME, None) or {}
     has = {_MARKS[name] for module in model.modules() for name in vars(module) if name in _MARKS}
     gone = {*_MARKS.values()} - has
-    if "pruned" in noted and not _has_fewer_heads(model):
-        gone.add("pruned")
     return {name: value for name, value in noted.items() if name not in gone}
-
-
-def _has_fewer_heads(model: nn.Module) -> bool:
-    """Whether a layer has fewer heads than its configuration says: a new one has all."""
-    return any(
-        layer.heads < getattr(layer.module.config, "num_attention_heads", 0)
-        for layer in find_layers(model)
-    )
 
 
 def activate(model: PreTrainedModel) -> None:
