@@ -204,8 +204,8 @@ def _require_agreement(encoder: FoldedEncoder) -> None:
         with torch.no_grad():
             positions = positions_of(states, encoder.buckets())
             short = attention(states, mask, relative_pos=positions)[0]
-            own = DisentangledSelfAttention.forward
-            plain = own(attention, states, mask, rel_embeddings=embeddings)[0]
+            usual = DisentangledSelfAttention.forward
+            plain = usual(attention, states, mask, rel_embeddings=embeddings)[0]
     finally:
         for part, mode in modes.items():
             part.training = mode
@@ -223,7 +223,8 @@ def _require_close(short: Tensor, plain: Tensor) -> None:
 
 
 def _report(model: nn.Module) -> FoldReport:
-    layers, size = [], 0
+    layers: list[FoldedLayer] = []
+    size = 0
     for name, module in model.named_modules():
         if isinstance(module, FoldedAttention):
             tables = [table for table, _ in module.folded()]
