@@ -199,7 +199,7 @@ class FoldedEncoder(DebertaV2Encoder):  # type: ignore[misc]  # transformers is 
         super().__setattr__(name, value)
 
     def _apply(self, *args: Any, **options: Any) -> Any:
-        self.forget()
+        self.forget()  # also frees the old weights, which would be held until the next call
         return super()._apply(*args, **options)
 
     def buckets(self) -> Buckets:

@@ -90,9 +90,7 @@ def fold(model: nn.Module) -> FoldReport:
     ``Unsupported`` with the reason of ``fold_obstacle`` where nothing can be folded; the model then
     does not change.
 
-        with torch.inference_mode():
-            sparing.fold(model)
-            model(**inputs)
+        print(sparing.fold(model))
     """
     model = unwrapped(model, merged=True)
     if not isinstance(model, PreTrainedModel):
