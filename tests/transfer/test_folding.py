@@ -166,11 +166,11 @@ def test_half_precision_is_as_near_as_transformers_is(dtype):
     sparing.fold(folded)
     given = texts(11)
     with torch.no_grad():
-        wanted, own, got = (m(**given)[0].double() for m in (exact, plain, folded))
+        expected, usual, got = (m(**given)[0].double() for m in (exact, plain, folded))
     assert uses_constants(folded, given) is False  # gradients are enabled here
-    assert (got - wanted).abs().max() < 1.5 * (own - wanted).abs().max()
+    assert (got - expected).abs().max() < 1.5 * (usual - expected).abs().max()
     pads = given["attention_mask"] == 0
-    assert (got - own)[pads].abs().max() < 1.5 * (own - wanted).abs().max()
+    assert (got - usual)[pads].abs().max() < 1.5 * (usual - expected).abs().max()
 
 
 def test_autocast_is_as_near_as_transformers_is():
@@ -180,11 +180,11 @@ def test_autocast_is_as_near_as_transformers_is():
     sparing.fold(folded)
     given = texts(11)
     with torch.no_grad():
-        wanted = exact(**given)[0]
+        expected = exact(**given)[0]
         with torch.autocast("cpu", torch.bfloat16):
-            own, got = (m(**given)[0].double() for m in (plain, folded))
+            usual, got = (m(**given)[0].double() for m in (plain, folded))
             assert uses_constants(folded)
-    assert 0 < (got - wanted).abs().max() < 1.5 * (own - wanted).abs().max()
+    assert 0 < (got - expected).abs().max() < 1.5 * (usual - expected).abs().max()
 
 
 def test_the_report():
@@ -243,12 +243,12 @@ def test_another_attention_is_refused():
 
 
 def test_a_release_that_computes_otherwise_is_refused(monkeypatch):
-    from transformers.models.deberta_v2 import modeling_deberta_v2 as own
+    from transformers.models.deberta_v2 import modeling_deberta_v2 as modeling
 
     model = build()
-    usual = own.DisentangledSelfAttention.disentangled_attention_bias
+    usual = modeling.DisentangledSelfAttention.disentangled_attention_bias
     monkeypatch.setattr(
-        own.DisentangledSelfAttention,
+        modeling.DisentangledSelfAttention,
         "disentangled_attention_bias",
         lambda *given: usual(*given) * 1.01,
     )

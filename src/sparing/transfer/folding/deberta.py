@@ -76,11 +76,11 @@ class FoldedAttention(DisentangledSelfAttention):  # type: ignore[misc]  # trans
         queries = queries / scale
         bias = self._bias(queries, keys / scale, relative_pos)
         hidden = relative_pos.hidden(attention_mask)
-        streams = [stream.transpose(1, 2) for stream in (queries, keys, values)]
+        q, k, v = (stream.transpose(1, 2) for stream in (queries, keys, values))
         if output_attentions or _must_replace(queries):
-            mixed, weights = _explicit(*streams, bias, hidden)
+            mixed, weights = _explicit(q, k, v, bias, hidden)
         else:
-            mixed, weights = _fused(*streams, bias, hidden), None
+            mixed, weights = _fused(q, k, v, bias, hidden), None
         return mixed.transpose(1, 2).flatten(2), weights if output_attentions else None
 
     def _bias(
@@ -124,7 +124,7 @@ class FoldedAttention(DisentangledSelfAttention):  # type: ignore[misc]  # trans
             rows = projection(embeddings[: 2 * self.pos_ebd_size])
             # distances beyond the last bucket read the last row, and span is odd like the others
             rows = torch.cat((rows, rows[-1:]))
-            table = rows.unflatten(-1, (self.num_attention_heads, -1)).transpose(0, 1)
+            table = rows.view(len(rows), self.num_attention_heads, -1).transpose(0, 1)
             setattr(self, name, (table.flip(1) if name == KEYS else table).contiguous())
 
 
@@ -133,8 +133,8 @@ def _must_replace(queries: Tensor) -> bool:
 
     float16 holds none that is low enough, and a sum has gradients in rows where all is hidden.
     """
-    wanted = torch.is_grad_enabled() and queries.requires_grad
-    return wanted or queries.dtype is torch.float16
+    has_gradient = torch.is_grad_enabled() and queries.requires_grad
+    return has_gradient or queries.dtype is torch.float16
 
 
 def _explicit(
@@ -199,7 +199,7 @@ class FoldedEncoder(DebertaV2Encoder):  # type: ignore[misc]  # transformers is 
         super().__setattr__(name, value)
 
     def _apply(self, *args: Any, **options: Any) -> Any:
-        self.forget()
+        self.forget()  # also frees the old weights, which would be held until the next call
         return super()._apply(*args, **options)
 
     def buckets(self) -> Buckets:
@@ -212,7 +212,7 @@ class FoldedEncoder(DebertaV2Encoder):  # type: ignore[misc]  # transformers is 
 
     def forget(self) -> None:
         """Let the next call compute the constants again."""
-        vars(self)[STATE] = Sources()
+        self.__dict__[STATE] = Sources()
 
     def sources(self) -> list[Tensor] | None:
         """The weights behind all constants; None where a part of them does not compute as built."""
@@ -232,7 +232,7 @@ class FoldedEncoder(DebertaV2Encoder):  # type: ignore[misc]  # transformers is 
             embeddings = self.get_rel_embedding()
             for attention in self.attentions():
                 attention.fold(embeddings)
-            vars(self)[STATE] = Sources(self.sources() or ())
+            self.__dict__[STATE] = Sources(self.sources() or ())
 
     def _ready(self) -> bool:
         """Whether constants may replace their computation in this call; refreshed if they must.

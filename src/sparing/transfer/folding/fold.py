@@ -90,9 +90,7 @@ def fold(model: nn.Module) -> FoldReport:
     ``Unsupported`` with the reason of ``fold_obstacle`` where nothing can be folded; the model then
     does not change.
 
-        with torch.inference_mode():
-            sparing.fold(model)
-            model(**inputs)
+        print(sparing.fold(model))
     """
     model = unwrapped(model, merged=True)
     if not isinstance(model, PreTrainedModel):
@@ -204,8 +202,8 @@ def _require_agreement(encoder: FoldedEncoder) -> None:
         with torch.no_grad():
             positions = positions_of(states, encoder.buckets())
             short = attention(states, mask, relative_pos=positions)[0]
-            own = DisentangledSelfAttention.forward
-            plain = own(attention, states, mask, rel_embeddings=embeddings)[0]
+            usual = DisentangledSelfAttention.forward
+            plain = usual(attention, states, mask, rel_embeddings=embeddings)[0]
     finally:
         for part, mode in modes.items():
             part.training = mode
@@ -223,7 +221,8 @@ def _require_close(short: Tensor, plain: Tensor) -> None:
 
 
 def _report(model: nn.Module) -> FoldReport:
-    layers, size = [], 0
+    layers: list[FoldedLayer] = []
+    size = 0
     for name, module in model.named_modules():
         if isinstance(module, FoldedAttention):
             tables = [table for table, _ in module.folded()]

@@ -95,7 +95,7 @@ def positions_of(hidden: Float[Tensor, "batch tokens width"], buckets: Buckets) 
     tokens = hidden.shape[-2]
     if is_traced():
         distances = build_relative_position(hidden, hidden, buckets.count, buckets.longest)[0]
-        reach = torch.sym_min(tokens - 1, buckets.span)
+        reach = torch.sym_min(tokens - 1, buckets.span)  # type: ignore[no-untyped-call]
         return Positions(tokens, reach, reach - distances.clamp(-buckets.span, buckets.span))
     steps, reach, exact = _buckets_of(tokens, buckets, hidden.device, torch.get_default_dtype())
     if exact:
