@@ -10,7 +10,6 @@ import copy
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -103,9 +102,7 @@ def check_left_pads(family: str) -> str:
         return NONE
     inputs = given(family, (6, 4))
     shifted = {name: value.flip(1) for name, value in inputs.items()}
-    lines = {
-        refusal(lambda one=one: one.adaptive(**shifted), UsageError) for one in pairs(family)
-    }
+    lines = {refusal(lambda one=one: one.adaptive(**shifted), UsageError) for one in pairs(family)}
     (line,) = lines
     assert line.endswith("pad on the right")
     return line

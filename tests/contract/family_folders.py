@@ -18,13 +18,14 @@ SIZES: dict[str, Any] = {
     "intermediate_size": 64,
     "max_position_embeddings": 50,
     "num_labels": 2,
+    "embedding_size": 32,
 }
 RENAMED = {"dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 64}
 
 
 def save_family(folder: Path, family: str, words: Sequence[str]) -> Path:
     """A model of random weights in float32; ``words`` begin with the five special ones."""
-    sizes = {**SIZES, **(RENAMED if family == "distilbert" else {"embedding_size": 32})}
+    sizes = {**SIZES, **(RENAMED if family == "distilbert" else {})}
     model = dense(family, dtype=torch.float32, **sizes, vocab_size=len(words))
     model.save_pretrained(folder)
     vocabulary = {word: number for number, word in enumerate(words)}

@@ -19,7 +19,7 @@ from sparing.transfer.embedding.adaptive import adapt_embedder
 from sparing.transfer.embedding.dense import SentenceEncoder
 from sparing.transfer.families.known import FAMILIES as KNOWN
 from sparing.transfer.families.known import find_blocks
-from tests.transfer.classifiers import FAMILIES, IMAGES, LAYERS, WIDTH, dense, images, texts
+from tests.transfer.classifiers import IMAGES, LAYERS, WIDTH, dense, images, texts
 
 YES, NONE = "yes", "-"
 LONGEST = {"roberta": 19, "xlm-roberta": 19, "camembert": 19}
@@ -147,7 +147,7 @@ def cut(family: str, model: Any, layers: int) -> Any:
     del stack[layers:]
     # some loop over so many layers as the configuration says
     config = inner(twin).config
-    setattr(getattr(config, "vision_config", config), "num_hidden_layers", layers)
+    getattr(config, "vision_config", config).num_hidden_layers = layers
     return twin
 
 
@@ -166,5 +166,3 @@ def replaced(model: nn.Module, path: str, part: nn.Module) -> None:
     """Put another part at a path."""
     home, _, name = path.rpartition(".")
     setattr(model.get_submodule(home), name, part)
-
-
