@@ -20,6 +20,7 @@ from typing import Any
 import calculator
 import calculator_controls
 import calculator_stretch
+import families
 import joined_exits
 import predict_rates
 import readme_table
@@ -52,6 +53,8 @@ def tables() -> dict[str, Callable[[], str]]:
     of_papers = cache(lambda: paper_tables(ROOT / "papers" / "results"))
     return {
         "demo table": readme_table.demo_table,
+        "families": families.checks_table,
+        "options of families": families.options_table,
         **_slim_tables(cache(lambda: slim_pool.finished(RESULTS))),
         "token gates sst2": lambda: token_gates.table_of(_json("token-gates-*/summary.json")),
         "joined exits": lambda: joined_exits.table_of(_json("joined-exits-*.json")["rows"]),

@@ -16,8 +16,8 @@ from sparing.transfer.blocks import Paths
 from sparing.transfer.families.form import Family, Sizes, copy_affine, head_obstacle
 
 SLIDING = "sliding_attention"
-# kinds of frequencies that depend on the length of an input
-CHANGING = ("dynamic", "longrope")
+# kinds of frequencies that are the same for inputs of every length
+FIXED = ("default", "linear", "yarn", "llama3", "proportional")
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,11 @@ class ModernBert(Family):
             return f"layers of the type {unknown[0]!r}"
         for kind in sorted({*config.layer_types}):
             named = config.rope_parameters[kind]["rope_type"]
-            if named in CHANGING:
-                return f"rotary positions of the type {named!r}, which change with the length"
+            if named not in FIXED:
+                return f"rotary positions of the type {named!r}; known are {', '.join(FIXED)}"
+        dim = self.sizes(config).dim
+        if (getattr(config, "head_dim", None) or dim) != dim:
+            return f"angles for heads of {config.head_dim} channels (head_dim), and they have {dim}"
         return head_obstacle(config.classifier_activation)
 
     def sizes(self, config: Any) -> Sizes:
