@@ -210,12 +210,9 @@ def test_slim_is_named_with_its_command(folder, source, data):
     assert remedy.how in remedy.sentence
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"), [("gpt2", "no adaptive form"), ("mpnet", "no adaptive form")]
-)
-def test_what_slim_cannot_take_has_the_reason(kind, words):
-    remedy = _slim(build(kind))
-    assert words in remedy.effect
+def test_what_slim_cannot_take_has_the_reason():
+    remedy = _slim(build("gpt2"))
+    assert "'gpt2' has no adaptive form" in remedy.effect
     assert (remedy.how, remedy.sentence) == ("", "")
 
 

@@ -16,7 +16,6 @@ from sparing.testing.entries.local import dense_local
 from sparing.testing.entries.strided import dense_strided
 from sparing.testing.entries.window import dense_window
 from sparing.transfer.biased import padding_of
-from sparing.transfer.layers import has_position_bias
 from tests.transfer.families import OUTSIDE, build, inputs, output
 
 TOLERANCE = 1e-10
@@ -270,22 +269,6 @@ def test_mixed_precision_and_distance(family):
     assert report.distance([given]).output_error < 1e-5
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert bool(model(**given).last_hidden_state.isfinite().all())
-
-
-@pytest.mark.parametrize("family", OUTSIDE)
-def test_heads_are_not_pruned_or_rotated(family):
-    from sparing.transfer.importance import importance
-    from sparing.transfer.rotating import rotate
-
-    model, given = build(family), inputs(family)
-    assert has_position_bias(layer_of(model))
-    for change in (
-        lambda: sparing.prune(model, {0: [1]}),
-        lambda: importance(model, [given]),
-        lambda: rotate(model, [given]),
-    ):
-        with pytest.raises(sparing.Unsupported, match=r"choose a BERT or ViT family|position bias"):
-            change()
 
 
 def test_a_subclass_of_such_a_layer_is_not_taken_for_it():

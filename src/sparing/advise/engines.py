@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sparing.advise.model import Inputs, Subject, completed, random_inputs
+from sparing.advise.model import Inputs, Subject, completed, random_inputs, sharing_copy
 from sparing.advise.padding import Texts, in_file_order, padded, sample
 from sparing.core.errors import SparingError, one_line
 from sparing.core.record import Label, Record
@@ -25,6 +25,7 @@ from sparing.export.static_int8 import FEWEST_INPUTS, MOST_INPUTS
 from sparing.foreign.kinds import answer_kind
 from sparing.measure.latency import paired_latency
 from sparing.measure.statistics import Ratio, as_record
+from sparing.transfer.folding.fold import fold_if_possible
 
 PYTORCH, ONNX, INT8 = "PyTorch", "ONNX Runtime", "ONNX Runtime INT8"
 NAMES = {"eager": PYTORCH, "onnxruntime": ONNX, "openvino": "OpenVINO"}
@@ -211,8 +212,10 @@ def _tensors_of(inputs: Inputs) -> Inputs:
 def _forms(subject: Subject, folder: Path, threads: int | None, split: _Split) -> Forms:
     length = subject.limit if subject.limit is not None else 16
     size = length if subject.reads == "images" else min(length, 16)
+    model = sharing_copy(subject.model)
+    fold_if_possible(model)
     return Forms(
-        [dense_segment(subject.model)],
+        [dense_segment(model)],
         _tensors_of(random_inputs(subject, 2, size)),
         folder,
         thread_count=threads or torch.get_num_threads(),

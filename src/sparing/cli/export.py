@@ -125,11 +125,13 @@ def _opened(name: str, texts: str | None, *, calibrated: bool) -> _Source:
     from sparing.export.saving import tokenizer_of
     from sparing.export.static_int8 import FEWEST_INPUTS, MOST_INPUTS
     from sparing.foreign.sentences import sentences_in
+    from sparing.transfer.folding.fold import fold_if_possible
     from sparing.transfer.opening import open_model
 
     given = None if texts is None else _texts(texts, FEWEST_INPUTS if calibrated else 1)
     model, inside = open_model(name), sentences_in(expanded(name))
     subject = _subject(name, model)
+    fold_if_possible(model)
     segment = dense_segment(model, inside.open() if inside else ()).eval()
     pixels = ("pixel_values",)
     opened = _Source(name, model, segment, inside, subject, pixels, (), (), "random images")

@@ -243,7 +243,7 @@ def _mix_piece(
 def _biases(bias: Tensor, piece: Piece, allowed: Tensor | None) -> Tensor:
     """The bias of the pairs of each block, folded as its keys; -inf where a key is not seen."""
     part = bias[:, :, piece.start : piece.stop, piece.key_start : piece.key_stop]
-    rows = part.unflatten(2, (piece.blocks, piece.size))
+    rows = part.reshape(*part.shape[:2], piece.blocks, piece.size, part.shape[3])
     windows = rows.unfold(4, piece.window, piece.size)  # of all blocks for the queries of each
     biases = _folded(windows.diagonal(dim1=2, dim2=4).movedim(-1, 2), piece)
     return biases if allowed is None else biases.masked_fill(~allowed, -torch.inf)

@@ -34,6 +34,7 @@ from sparing.transfer.embedding.adaptive import adapt_embedder, require_embedder
 from sparing.transfer.embedding.dense import SentenceEncoder, open_sentences, vector_importance
 from sparing.transfer.families.dense import require_classifier, require_token_model
 from sparing.transfer.families.forms import layer_sizes
+from sparing.transfer.folding.fold import fold_if_possible
 from sparing.transfer.freezing import freeze
 from sparing.transfer.gradual import labelled_batches
 from sparing.transfer.importance import importance
@@ -182,8 +183,10 @@ class Models:
         return require_classifier(open_model(str(self._trained("dense")))).eval()
 
     def baseline(self) -> Dense:
-        """The dense baseline: the dense model, without gradients."""
-        return self.dense().requires_grad_(False)
+        """The dense baseline: the dense model, without gradients, folded where it can be."""
+        model = self.dense().requires_grad_(False)
+        fold_if_possible(model.encoder if isinstance(model, SentenceEncoder) else model)
+        return model
 
     def objective(self, draw: Draw) -> ElasticLoss:
         """The loss against the baseline's answers for plans that are sampled."""

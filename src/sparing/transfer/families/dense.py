@@ -87,7 +87,7 @@ def _require_own_parts(model: PreTrainedModel) -> None:
     ours = {name: part for name, part in model.named_modules() if not name.endswith(PATCHES)}
     theirs = dict(plain.named_modules())
     for name in {**theirs, **ours}:
-        got, usual = (type(parts.get(name)).__name__ for parts in (ours, theirs))
+        got, usual = (_class_of(parts.get(name)) for parts in (ours, theirs))
         if name and got != usual:
             raise Unsupported(
                 f"{name} is {_named(got)}, and {kinds[0].__name__} has {_named(usual)} there; an "
@@ -103,6 +103,12 @@ def _require_own_parts(model: PreTrainedModel) -> None:
         raise Unsupported(
             f"{type(model).__name__} has its own forward, which an adaptive form cannot copy"
         )
+
+
+def _class_of(part: nn.Module | None) -> str:
+    """The name of a part's class; of a folded part, that of the class that it was."""
+    kinds = [kind for kind in type(part).__mro__ if "transfer.folding" not in kind.__module__]
+    return kinds[0].__name__
 
 
 def _named(kind: str) -> str:

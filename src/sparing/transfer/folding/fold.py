@@ -111,6 +111,14 @@ def fold(model: nn.Module) -> FoldReport:
     return _report(model)
 
 
+def fold_if_possible(model: nn.Module) -> bool:
+    """Fold a transformers model where something can be folded; whether that was so."""
+    if fold_obstacle(model):
+        return False
+    fold(model)
+    return True
+
+
 def unfold(model: nn.Module) -> None:
     """Undo ``fold``: the model is transformers' own again, and its constants are freed.
 
@@ -135,7 +143,7 @@ def fold_obstacle(model: nn.Module) -> str:
     kind = getattr(getattr(model, "config", None), "model_type", "") or type(model).__name__
     encoders = list(_encoders(model))
     if not encoders:
-        return f"{kind} computes nothing again that depends on weights alone; deberta-v2 does"
+        return f"{kind} has no layers of DeBERTa-v2 or v3, which alone can be folded"
     return next((reason for reason in map(_obstacle, encoders) if reason), "")
 
 
