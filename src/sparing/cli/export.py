@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from sparing.cli._shared import Json, emit, progress_bar, verb
-from sparing.cli._sources import LONGEST, Source, kind_of, open_source
 from sparing.core.errors import UsageError, require_choice
 
 if TYPE_CHECKING:
+    from sparing.advise.source import Source
     from sparing.export.drift import Answers, Drift
     from sparing.export.openvino import FloatPrecision
 
@@ -49,6 +49,7 @@ def run(
     model, its tokenizer, and a README.md with the lines that open it without sparing. Models
     of slim are exported already, but for phones.
     """
+    from sparing.advise.source import open_source
     from sparing.export.saving import require_new
 
     _require_possible(to, precision, texts, tokens)
@@ -134,6 +135,7 @@ def _lower(
     source: Source, engine: str, precision: str, folder: Path, show: Callable[[float, str], None]
 ) -> dict[str, Any]:
     """Write the model as one program for a phone, run here by the phone's runtime."""
+    from sparing.advise.source import LONGEST
     from sparing.export.drift import measure_drift
     from sparing.export.engine import Chain
     from sparing.export.executorch import PROGRAM, Program, export_executorch
@@ -187,6 +189,7 @@ def _example(source: Source) -> dict[str, Any]:
 
 
 def _answers(source: Source) -> Answers:
+    from sparing.advise.source import kind_of
     from sparing.export.drift import Answers
 
     if source.subject.kind.endswith("ForImageClassification"):

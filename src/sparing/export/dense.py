@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from sparing.answers.kinds import LOGITS
-from sparing.core.errors import Unsupported, listed
+from sparing.core.errors import Unsupported
 from sparing.export.engine import Chain
 from sparing.export.outputs import outputs_of
 from sparing.foreign.sentences import vector_of
@@ -77,23 +77,6 @@ def dense_segment(model: nn.Module, later: Sequence[nn.Module] = ()) -> nn.Modul
     raise Unsupported(
         f"{type(model).__name__} takes {name or 'other inputs'}, so it has no dense chain"
     )
-
-
-def planned_segment(model: Any, name: str) -> nn.Module:
-    """A model of slim as one segment: its plan's layers, heads and neurons.
-
-    Raises ``Unsupported`` for a plan with exits or a choice, saying what to do instead.
-    """
-    from sparing.transfer.freezing import segments
-
-    if model.plan.stops or model.plan.narrows:
-        ends = listed([str(layer) for layer in model.plan.stops]) or "none"
-        raise Unsupported(
-            f"one program has one plan, and {name} leaves early (after layers: {ends}): set "
-            "model.plan = model.plan.without_choice in Python, and save it with save_pretrained"
-        )
-    (segment,) = segments(model)
-    return segment
 
 
 def compiled_segment(segment: nn.Module, example_inputs: Mapping[str, Tensor]) -> nn.Module:

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import sys
+import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sparing.core.errors import Unsupported, UsageError, require_choice
-from sparing.core.writing import replacing
+from sparing.core.writing import open_existing, replacing
 from sparing.export._extra import install, missing_packages, require
 from sparing.export.onnx import OUTPUTS, TOLERANCE, refuse_difference
 from sparing.export.outputs import answer_of, joined_answer
@@ -84,24 +85,20 @@ def export_executorch(
     precision: PhonePrecision = "float32",
     tolerance: float = TOLERANCE,
 ) -> Lowered:
-    """Write a segment as an ExecuTorch program whose operators XNNPACK computes where it can.
+    """Write a segment as an ExecuTorch program, with XNNPACK's operators where it has them.
 
-    ``example_inputs`` go to the segment's ``forward`` by name: token numbers and masks (batch,
-    tokens) or images (batch, channels, height, width); the first row is used. The program takes one
-    row. Texts may have from 2 to ``tokens`` tokens (those of the example unless given); images have
-    the example's size. In "int8", weights of linear layers have a scale for each output, and their
-    inputs a scale that is computed when it runs: nothing is calibrated.
+    ``example_inputs`` are those of ``export_onnx``; their first row is used, as the program takes
+    one. Texts may have from 2 to ``tokens`` tokens (those of the example unless given). In "int8",
+    linear layers have a scale for each output and, at every run, for inputs: none is calibrated.
 
     The program runs in ExecuTorch's runtime here, at the longest, the shortest, and with pads. In
-    float32 every difference may be at most ``tolerance`` times the largest value there (or times 1,
-    if that is more); in INT8 the answers must have the right shapes and be finite. Raises
+    float32 it must agree as in ``export_onnx``; in INT8 the answers must be finite. Raises
     ``Unsupported`` when the segment cannot be lowered or does not agree, and ``UsageError`` for a
     segment in training, an unknown precision or too few tokens. Nothing is written then.
     """
     _check(segment, example_inputs, tokens, precision)
     rows = {name: value[:1].contiguous() for name, value in example_inputs.items()}
-    lengths = [value.shape[1] for value in rows.values() if value.ndim == 2]
-    most = (tokens or max(lengths)) if lengths else None
+    most = _longest(rows, tokens)
     trials = _trials(rows, most)
     with torch.no_grad():
         expected = segment(**trials[0])
@@ -111,7 +108,8 @@ def export_executorch(
         program = _finished(lowered)
     delegated, parts = _delegated(lowered.exported_program().graph_module)
     with replacing(path) as temporary:
-        temporary.write_bytes(program.buffer)
+        with open_existing(temporary) as file:
+            file.write(program.buffer)
         _compare(segment, Program(temporary, tuple(rows), outputs), trials, precision, tolerance)
     return Lowered(
         inputs=tuple(rows),
@@ -172,6 +170,11 @@ def _check(
         raise UsageError("an export needs example inputs")
     if tokens is not None and tokens <= FEWEST_TOKENS:
         raise UsageError(f"tokens must be more than {FEWEST_TOKENS}; got {tokens}")
+
+
+def _longest(rows: Mapping[str, Tensor], tokens: int | None) -> int | None:
+    lengths = [value.shape[1] for value in rows.values() if value.ndim == 2]
+    return (tokens or max(lengths)) if lengths else None
 
 
 def _trials(rows: Mapping[str, Tensor], most: int | None) -> list[dict[str, Tensor]]:
@@ -331,14 +334,13 @@ def _unheard() -> Iterator[None]:
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.flush()
     held = os.dup(2)
-    nothing = os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(nothing, 2)
-        yield
+        with tempfile.TemporaryFile() as unread:
+            os.dup2(unread.fileno(), 2)
+            yield
     finally:
         os.dup2(held, 2)
         os.close(held)
-        os.close(nothing)
 
 
 def _reason(error: BaseException) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from sparing.core.errors import Unsupported, UsageError
+from sparing.core.errors import Unsupported, UsageError, listed
 
 if TYPE_CHECKING:
     from torch import nn
@@ -98,11 +98,28 @@ def open_source(
 
 def _segment(name: str, model: Any, inside: Sentences | None) -> nn.Module:
     """The whole model as one segment; of a model of slim, its plan, which has no exits then."""
-    from sparing.export.dense import dense_segment, planned_segment
+    from sparing.export.dense import dense_segment
 
     if _is_slim(model):
         return planned_segment(model, name)
     return dense_segment(model, inside.open() if inside else ()).eval()
+
+
+def planned_segment(model: Any, name: str) -> nn.Module:
+    """A model of slim as one segment: its plan's layers, heads and neurons.
+
+    Raises ``Unsupported`` for a plan with exits or a choice, saying what to do instead.
+    """
+    from sparing.transfer.freezing import segments
+
+    if model.plan.stops or model.plan.narrows:
+        ends = listed([str(layer) for layer in model.plan.stops]) or "none"
+        raise Unsupported(
+            f"one program has one plan, and {name} has exits (after layers: {ends}): set "
+            "model.plan = model.plan.without_choice in Python, and save it with save_pretrained"
+        )
+    (segment,) = segments(model)
+    return segment
 
 
 def _is_slim(model: Any) -> bool:
