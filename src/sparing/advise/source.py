@@ -51,9 +51,10 @@ class Source:
     @property
     def outputs(self) -> tuple[str, ...]:
         """The names of the outputs that hold its answer."""
+        from sparing.answers.kinds import LOGITS
         from sparing.export.outputs import answer_of
 
-        outputs: Any = self.segment.outputs
+        outputs: Any = getattr(self.segment, "outputs", LOGITS)  # a classifier of slim has none
         return answer_of(outputs, self.name)
 
 

@@ -111,15 +111,9 @@ def export_executorch(
         with open_existing(temporary) as file:
             file.write(program.buffer)
         _compare(segment, Program(temporary, tuple(rows), outputs), trials, precision, tolerance)
-    return Lowered(
-        inputs=tuple(rows),
-        outputs=outputs,
-        tokens=most,
-        bytes=path.stat().st_size,
-        parts=parts,
-        delegated=delegated,
-        others=_called(program.executorch_program),
-    )
+    others = _called(program.executorch_program)
+    size = path.stat().st_size
+    return Lowered(tuple(rows), outputs, most, size, parts, delegated, others)
 
 
 class Program:
