@@ -55,6 +55,8 @@ HEAVY = {
     "onnxscript": 6,
     "openvino": 6,
     "nncf": 6,
+    "executorch": 6,
+    "torchao": 6,
     "matplotlib": 8,
     "jinja2": 8,
     "typer": 12,

@@ -13,6 +13,7 @@ from typing import Any
 from sparing.core.errors import UsageError
 
 EXTRAS = {"onnxruntime": "onnx", "onnxscript": "onnx", "openvino": "openvino", "nncf": "openvino"}
+EXTRAS |= {"executorch": "edge", "torchao": "edge"}
 TELEMETRY = "openvino_telemetry"
 
 

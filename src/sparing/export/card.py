@@ -24,6 +24,12 @@ outputs = dict(zip([made.name for made in model.get_outputs()], model.run(None, 
 settings = {{"INFERENCE_PRECISION_HINT": "{hint}"}}
 path = "openvino/openvino_model.xml"
 outputs = openvino.Core().compile_model(path, "CPU", settings)(inputs)""",
+    "executorch": """import torch
+from executorch.runtime import Runtime
+program = Runtime.get().load_program("model.pte")
+rows = [torch.from_numpy(inputs[name]) for name in {names}]
+answers = program.load_method("forward").execute(rows)
+outputs = dict(zip({made}, answers))""",
 }
 SESSION = """{reading}
 import onnxruntime
@@ -61,6 +67,7 @@ EXITING = """
     powers = numpy.exp(answer - answer.max())
     if powers.max() / powers.sum() > chain["threshold"]:
         break  # sure enough: later segments are not run"""
+WITHOUT = {"executorch": "In this folder, without sparing; on a phone, by ExecuTorch's library:"}
 RESULTS = {
     "logits": "logits",
     "start_logits": "start",
@@ -84,12 +91,13 @@ def export_card(
     labels: Mapping[int, str],
     drift: Drift,
     compared: str,
+    made: Sequence[str] = (),
 ) -> str:
     """The model, its drift, and the lines that open it with its engine alone, as Markdown.
 
     ``floats`` is the precision of everything that is not in INT8. ``outputs`` are the names of
     those that hold the answer. ``prompt`` goes before every text. ``compared`` are the inputs of
-    the drift in words.
+    the drift in words, and ``made`` all outputs of a program that does not name them.
     """
     rest = f", everything else in {floats}" if (engine, precision) == ("openvino", "int8") else ""
     lines = [
@@ -99,8 +107,8 @@ def export_card(
         *([f"It reads at most {longest:,} tokens."] if longest and "input_ids" in inputs else []),
         *([f"Labels: {_listed(labels)}."] if labels else []),
         *([f"Every text begins with the prompt {prompt!r}."] if prompt else []),
-        "In this folder, without sparing and without PyTorch:",
-        _code(engine, floats, inputs, outputs, prompt, fast_tokenizer),
+        WITHOUT.get(engine, "In this folder, without sparing and without PyTorch:"),
+        _code(engine, floats, inputs, outputs, prompt, fast_tokenizer, made),
     ]
     return "\n\n".join(lines) + "\n"
 
@@ -112,6 +120,7 @@ def _code(
     outputs: Sequence[str],
     prompt: str,
     fast_tokenizer: bool,
+    made: Sequence[str],
 ) -> str:
     """The lines that open the model and answer one text, or a question and its passage."""
     example = json.dumps(f"{prompt}a text")
@@ -120,7 +129,7 @@ def _code(
     reading = TOKENS if fast_tokenizer else ARRAYS
     lines = [
         reading.format(names=list(inputs), example=example),
-        ENGINES[engine].format(hint=HINTS[floats]),
+        ENGINES[engine].format(hint=HINTS[floats], names=list(inputs), made=list(made)),
         *(f'{RESULTS[output]} = outputs["{output}"]' for output in outputs),
     ]
     return "\n".join(["```python", *lines, "```"])
