@@ -57,8 +57,8 @@ def longest(family: str) -> int:
 
 def build(family: str, answer: str, **changes: Any) -> Any:
     """A dense model of random weights in float64."""
-    head, own = ANSWERS[answer]
-    model = dense(family, head=head, **{**own, **changes})
+    head, added = ANSWERS[answer]
+    model = dense(family, head=head, **{**added, **changes})
     if answer == "labels":
         model.config.problem_type = "multi_label_classification"
     if answer != "vector":

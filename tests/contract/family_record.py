@@ -23,12 +23,12 @@ Check = Callable[[str], str]
 
 
 def _checks() -> dict[str, Check]:
-    found: dict[str, Check] = {}
+    checks: dict[str, Check] = {}
     for module in (family_checks, family_files):
         for name, value in vars(module).items():
             if name.startswith("check_"):
-                found[name.removeprefix("check_").replace("_", " ")] = value
-    return found
+                checks[name.removeprefix("check_").replace("_", " ")] = value
+    return checks
 
 
 CHECKS: Mapping[str, Check] = _checks()
