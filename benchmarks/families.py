@@ -24,7 +24,9 @@ def checks_table() -> str:
         cells = [_cell(check, families[name]["checks"][check], reasons) for name in families]
         rows.append([check, *cells])
     listed = "\n".join(f"{n}. {words}" for n, words in enumerate(reasons, start=1))
-    meant = "\n".join(f"- **{name}**: {words}" for name, words in record["meanings"].items())
+    meant = "\n".join(
+        f"- **{name}**: {words.replace('``', '`')}" for name, words in record["meanings"].items()
+    )
     table = _table(["Check", *families], rows)
     return f"{table}\n\nThe refusals:\n\n{listed}\n\nThe checks:\n\n{meant}"
 
