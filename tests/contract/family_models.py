@@ -57,13 +57,8 @@ def longest(family: str) -> int:
 
 def build(family: str, answer: str, **changes: Any) -> Any:
     """A dense model of random weights in float64."""
-<<<<<<< HEAD
-    head, settings = ANSWERS[answer]
-    model = dense(family, head=head, **{**settings, **changes})
-=======
     head, added = ANSWERS[answer]
     model = dense(family, head=head, **{**added, **changes})
->>>>>>> contract
     if answer == "labels":
         model.config.problem_type = "multi_label_classification"
     if answer != "vector":
