@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import tempfile
 from functools import lru_cache
 from pathlib import Path
@@ -25,15 +27,16 @@ HALF = 0.5
 
 
 @lru_cache(maxsize=2)
-def _exported(family: str) -> tuple[tempfile.TemporaryDirectory[str], list[Path], Any]:
+def _exported(family: str) -> tuple[Path, list[Path], Any]:
     """The folder of a narrowed model in float32, its ONNX files, and the model."""
-    folder = tempfile.TemporaryDirectory()
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     model = adapt(dense(family, dtype=torch.float32), exits=[2])
     plan = narrowed(model.encoder.sizes, HALF)
     model.plan = plan
     with free_sizes():
         parts = segments(model)
-        paths = export_chain(parts, _inputs(family, (9, 6)), Path(folder.name), longest=20)
+        paths = export_chain(parts, _inputs(family, (9, 6)), folder, longest=20)
     return folder, paths, model
 
 
@@ -62,7 +65,7 @@ def check_onnx(family: str) -> str:
 def check_int8(family: str) -> str:
     """The same in INT8: it runs, and is another answer only by rounding."""
     folder, paths, model = _exported(family)
-    made = quantise(paths, Path(folder.name) / "int8")
+    made = quantise(paths, Path(folder) / "int8")
     assert WITHIN / 100 < _differences(family, Chain(made), model) < 1
     return YES
 
@@ -71,6 +74,6 @@ def check_openvino(family: str) -> str:
     """The same in OpenVINO, float32."""
     folder, paths, model = _exported(family)
     with free_sizes():
-        made = convert(paths, Path(folder.name) / "openvino", _inputs(family, (9, 6)))
+        made = convert(paths, Path(folder) / "openvino", _inputs(family, (9, 6)))
     assert _differences(family, Chain(made), model) < WITHIN
     return YES
