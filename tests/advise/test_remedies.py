@@ -9,12 +9,12 @@ import pytest
 import transformers
 
 import sparing
+from sparing.advise import source
 from sparing.advise.decision import decide
 from sparing.advise.engines import INT8, ONNX, Agreement, Engine, Engines
 from sparing.advise.model import open_subject
 from sparing.advise.remedies import remedies
 from sparing.advise.tables import tables
-from sparing.cli import export
 from sparing.core.errors import UsageError
 from sparing.export.folder import open_chain
 from sparing.measure.statistics import Ratio
@@ -175,7 +175,7 @@ def test_each_engine_has_a_command_that_export_takes(monkeypatch, tmp_path, fold
         raise UsageError("the command is possible")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(export, "_opened", stop)
+    monkeypatch.setattr(source, "open_source", stop)
     subject = open_subject(str(folder))
     advice = replace(_advice(engines=EACH), subject=subject, source=str(texts))
     (how,) = [remedy.how for remedy in remedies(advice) if remedy.name == name]

@@ -230,7 +230,7 @@ def test_hidden_states_are_those_of_the_same_layers(family):
     assert ElasticLoss(teacher, weights, HALF)(adaptive, batch, 0) > 1e-3
     with torch.no_grad():
         adaptive.encoder.layers[-1].output.bias[0] += 1
-    assert ElasticLoss(teacher, weights, WHOLE)(adaptive, batch, 0) > 1e-3
+    assert ElasticLoss(teacher, weights, WHOLE)(adaptive, batch, 0) > 1e-6
 
 
 def test_the_distance_against_a_loop():

@@ -204,13 +204,13 @@ def test_the_report():
         (lambda: build(pos_att_type=[]), "neither c2p nor p2c"),
         (
             lambda: transformers.DebertaModel(transformers.DebertaConfig(**SHAPE)),
-            "deberta computes nothing",
+            "deberta has no layers of DeBERTa-v2",
         ),
         (
             lambda: transformers.BertModel(
                 transformers.BertConfig(hidden_size=8, num_attention_heads=2, num_hidden_layers=1)
             ),
-            "bert computes nothing",
+            "bert has no layers of DeBERTa-v2",
         ),
         (lambda: build().to("meta"), "meta device"),
     ],

@@ -43,7 +43,7 @@ def run(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a dense model for ONNX Runtime, OpenVINO, or phones (ExecuTorch).
+    """Write a dense model for another engine, or for a phone.
 
     Its answers are compared with those of the dense model in PyTorch. The folder holds the
     model, its tokenizer, and a README.md with the lines that open it without sparing. Models

@@ -169,7 +169,7 @@ class Mechanism(nn.Module, abc.ABC):
         heads = f"{self.heads.count} heads of {self.heads.dim}"
         return f"{heads}, {shown}" if shown else heads
 
-    def _mixed(self, tensors: dict[str, Tensor], mask: Mask, bias: Tensor | None) -> Tensor:
+    def _mixed(self, tensors: dict[str, Tensor], mask: Mask, bias: Tensor | None = None) -> Tensor:
         streams = list(tensors.values())
         if bias is not None:
             return self.mix_biased(*streams, bias=bias, mask=mask)

@@ -103,13 +103,13 @@ class VectorHead(nn.Module):
         linears: list[Any] = [self.mix, *self.linears]
         return sum(2 * int(linear.weight.numel()) for linear in linears)
 
-    def finished(self, rows: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows width"]:
+    def normed(self, rows: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows width"]:
         """The rows as the model gives them at its end: normed, where its family does that."""
         return rows if self.norm is None else self.norm(rows)
 
     def pool(self, rows: Tensor, layout: Layout) -> Float[Tensor, "batch width"]:
         """The mean of each input's rows, or its first."""
-        rows = self.finished(rows)
+        rows = self.normed(rows)
         return layout.first(rows) if self.form.pooling == "cls" else mean_of_all(rows, layout)
 
     def forward(self, pooled: Float[Tensor, "batch width"]) -> Float[Tensor, "batch numbers"]:

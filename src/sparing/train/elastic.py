@@ -139,7 +139,8 @@ class ElasticLoss:
             if plan.gated:
                 last = min(int(number) for number in model.encoder.gates)
             keep = inputs.get("attention_mask")
-            distance = packed_distance(trace.states[: last + 1], goal.hidden_states, keep)
+            states = model.like_dense(trace.states[: last + 1])
+            distance = packed_distance(states, goal.hidden_states, keep)
             loss = loss + self.weights.hidden_states * distance
         return loss
 

@@ -276,6 +276,13 @@ class AdaptiveClassifier(PreTrainedModel):  # type: ignore[misc]  # transformers
         named = self.config.return_dict if return_dict is None else return_dict
         return output if named else output.to_tuple()
 
+    def like_dense(self, states: Sequence[Tensor]) -> list[Tensor]:
+        """The rows after some layers, from none on, as the dense model's hidden states are."""
+        last = len(self.encoder.layers)
+        if len(states) <= last or not family_of(self.config).norms_last_state:
+            return list(states)
+        return [*states[:-1], self.encoder.head(last).normed(states[-1])]
+
     def embed(
         self,
         input_ids: Given | None = None,

@@ -188,7 +188,7 @@ class VectorSegment(TextSegment):
         """The vectors and the tokens."""
         hidden, vector = super().forward(input_ids, attention_mask, token_type_ids)[:2]
         assert isinstance(self.exit, VectorHead)
-        return vector, self.exit.finished(hidden)
+        return vector, self.exit.normed(hidden)
 
 
 class EntitySegment(TextSegment):

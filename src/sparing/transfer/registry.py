@@ -215,8 +215,8 @@ def attention(
     if key.shape[1] != query.shape[1]:
         key, value = _repeat(key, query.shape[1]), _repeat(value, query.shape[1])
     streams = _streams(module, mechanism, query, key, value, mask)
-    bias = None if window is None else _band(mechanism, attention_mask, query)
-    mixed = mechanism(*streams, mask=mask, bias=bias).transpose(1, 2)
+    more = {} if window is None else {"bias": _band(mechanism, attention_mask, query)}
+    mixed = mechanism(*streams, mask=mask, **more).transpose(1, 2)
     if torch.onnx.is_in_onnx_export():
         # a contiguous tensor may not be one after the exporter has decomposed the operations
         return mixed.clone(memory_format=torch.contiguous_format), None

@@ -45,7 +45,7 @@ class AdaptiveEmbedder(AdaptiveClassifier):
         refuse_outputs(self.config)
         rows, layout = self.embed(input_ids, attention_mask, token_type_ids)
         trace = self.encoder.trace(rows, layout, self.plan)
-        hidden = layout.to_padded(self.head.finished(trace.states[-1]))
+        hidden = layout.to_padded(self.head.normed(trace.states[-1]))
         assert input_ids is not None
         pads = input_ids.shape[1] - hidden.shape[1]
         hidden = nn.functional.pad(hidden, (0, 0, 0, pads))

@@ -53,7 +53,8 @@ class Family:
     ``pooling`` says which rows the head reads (see ``layers.heads``). ``token_classifier`` and
     ``span_classifier`` name the layer behind each token in models that answer for each.
     ``token_types`` says whether the embeddings know them. ``paths`` are those of a block's modules,
-    None where these are found as BERT's are.
+    None where these are found as BERT's are. ``norms_last_state`` says that the last of
+    transformers' hidden states is that behind the final norm.
     """
 
     embeddings: str
@@ -73,6 +74,7 @@ class Family:
     span_classifier: str = "qa_outputs"
     token_types: bool = True
     paths: Paths | None = None
+    norms_last_state: bool = False
 
     def obstacle(self, config: Any) -> str:
         """Why a model of this configuration has no adaptive form; empty where it has one."""

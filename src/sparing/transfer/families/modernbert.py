@@ -114,6 +114,7 @@ MODERNBERT = ModernBert(
     final_norm="final_norm",
     span_classifier="classifier",
     token_types=False,
+    norms_last_state=True,
     paths=Paths(
         attention="attn",
         projections={"q": "attn.Wqkv", "k": "attn.Wqkv", "v": "attn.Wqkv"},
