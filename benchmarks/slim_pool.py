@@ -125,19 +125,22 @@ class SlimRun:
 def finished(root: Path, *, followed: bool = False) -> list[SlimRun]:
     """The runs of slim in a folder that have answers, by task and seed.
 
-    Those on tasks with one class, or the others: see ``SlimRun.followed``.
+    Those on tasks with one class, or the others: see ``SlimRun.followed``. Of the others the scores
+    are enough: two numbers for each token of 10,000 passages are too large to keep.
     """
     runs = []
     for path in sorted(root.glob("*/config.json")):
         if json.loads(path.read_text(encoding="utf-8")).get("study") != "slim":
             continue
         name, run = NAME.fullmatch(path.parent.name), read_run(path.parent)
-        ended = stored_path(path.parent / ANSWERS) is not None
-        if ended and promise_of(run.table) is not None:
-            if name is None:
-                raise SystemExit(f"{path.parent}: the folder of a run is named TASK-SEED")
-            runs.append(SlimRun(name["task"], int(name["seed"]), run))
-    runs = [run for run in runs if run.followed is followed]
+        answered = stored_path(path.parent / ANSWERS) is not None
+        if promise_of(run.table) is None or not (answered or run.table.all("whole_score")):
+            continue
+        if name is None:
+            raise SystemExit(f"{path.parent}: the folder of a run is named TASK-SEED")
+        one = SlimRun(name["task"], int(name["seed"]), run)
+        if one.followed is followed and (answered or followed):
+            runs.append(one)
     return sorted(runs, key=lambda run: (run.task, run.seed))
 
 

@@ -24,6 +24,8 @@ from torch import Tensor
 from slim_from_bert import steps_in
 from sparing.core.errors import SparingError
 from sparing.core.writing import write_atomically
+from sparing.experiment.owned import ANSWERS
+from sparing.experiment.run import read_tensors
 from sparing.experiment.study import base_config
 from sparing.measure.inputs import InputTimes, fastest, speed_up, time_inputs
 from sparing.report.markdown import plain_table
@@ -67,7 +69,7 @@ def rows_of(steps: Steps, runs: Mapping[Key, Any]) -> list[dict[str, Any]]:
     models, task = steps.models, steps.task
     name = (*models.scored, task.metric)[0]
     truth = models.given.truth(models.given.test) if models.scored else task.test.labels
-    answers = {pair: logits_one_by_one(steps, runs[key], task.test) for pair, key in chosen.items()}
+    answers = answers_of(steps, runs, chosen)
     rows = []
     for (model, precision), key in chosen.items():
         mine, exact = answers[model, precision], answers[DENSE, EXACT]
@@ -89,6 +91,21 @@ def rows_of(steps: Steps, runs: Mapping[Key, Any]) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def answers_of(
+    steps: Steps, runs: Mapping[Key, Any], chosen: Chosen
+) -> dict[tuple[str, str], Tensor]:
+    """The answers of the chosen forms to the whole test split; slim's run has those of its own."""
+    file = steps.models.folder / ANSWERS
+    stored = read_tensors(file) if file.is_file() else {}
+    answers = {}
+    for pair, (model, form) in chosen.items():
+        known = stored.get(str(form)) if model in (DENSE, OURS) else None
+        if known is None:
+            known = logits_one_by_one(steps, runs[model, form], steps.task.test)
+        answers[pair] = known
+    return answers
 
 
 def gap(name: str, mine: Tensor, other: Tensor, truth: Tensor) -> list[float]:
