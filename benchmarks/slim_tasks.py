@@ -32,7 +32,7 @@ from typing import Any
 from rich.progress import Progress
 
 import slim_pool
-from sparing.cli._settings import apply
+from sparing.cli.shared.settings import apply
 from sparing.core.errors import SparingError
 from sparing.experiment.inputs.task import load_for
 from sparing.experiment.plan import Plan

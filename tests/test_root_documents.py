@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparing.cli._groups import PANELS
+from sparing.cli.shared.groups import PANELS
 
 ROOT = Path(__file__).parents[1]
 README, CHANGELOG, CONTRIBUTING = (

@@ -44,7 +44,7 @@ PLACES = {
         "core/folder.py",  # the rule itself
         "experiment/registry.py",  # the parts of a study that is installed, or that a person names
         "cli/__init__.py",  # what a person types after --import
-        "cli/_processes.py",  # the same in each of several processes
+        "cli/shared/processes.py",  # the same in each of several processes
         "experiment/parallel/orders.py",  # the same, and the study that the parent runs
         "engines/children.py",  # what the parent names
         "measure/memory.py",  # what the parent names
@@ -61,8 +61,8 @@ EXCEPTIONS = {
     ("measure/memory.py", "write_text"),
     ("testing/behaviour.py", "torch.save"),
     ("train/_shares.py", "torch.save"),  # in Trainer's format, which a process alone reads
-    ("cli/_endings.py", "os.open"),
-    ("cli/_endings.py", "open for writing"),
+    ("cli/shared/endings.py", "os.open"),
+    ("cli/shared/endings.py", "open for writing"),
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from mechanism_findings import Findings, newest, read
 from mechanisms_summary import ROOT, by_family
 from page_parts import DASH, TIMES, Row, number, prose, share, spread, table
-from sparing.cli._mechanism_facts import mechanism_facts, product_steps
+from sparing.cli.shared.mechanism_facts import mechanism_facts, product_steps
 from sparing.core.traits import FLAGS
 
 SHAPE = (12, 64, 8192)  # what `sparing show` takes: heads, features of one head, tokens

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparing.cli import _mechanism_facts
+from sparing.cli.shared import mechanism_facts as _mechanism_facts
 from sparing.core.catalogue import MECHANISMS
 from sparing.core.record import Record
 from sparing.report.figures.drawing import to_png

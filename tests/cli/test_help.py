@@ -11,7 +11,7 @@ import typer
 from PIL import Image
 
 from sparing.cli import application
-from sparing.cli._groups import PANELS
+from sparing.cli.shared.groups import PANELS
 from sparing.core.folder import Folder
 
 VERBS = Folder("sparing.cli", "verb").names()

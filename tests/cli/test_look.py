@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from sparing.cli import _mechanism_facts
-from sparing.cli._mechanism_facts import SECTIONS
 from sparing.cli.list import HEADS
+from sparing.cli.shared import mechanism_facts
+from sparing.cli.shared.mechanism_facts import SECTIONS
 from sparing.core.folder import Folder
 from sparing.core.traits import FAMILIES, FLAGS
 from sparing.testing.claims import Equals, Matches
@@ -137,7 +137,7 @@ def test_the_steps_of_a_call_are_counted(command):
 
 
 def test_a_crossover_is_told_where_it_was_measured(command, tmp_path, monkeypatch):
-    monkeypatch.setattr(_mechanism_facts.resources, "files", lambda package: tmp_path)
+    monkeypatch.setattr(mechanism_facts.resources, "files", lambda package: tmp_path)
     assert "Measured: not measured" in command("show", "window").out
     assert command("show", "window", "--json").json["measured"] is None
     common = {"longest_tokens": 4096, "speedup": {"512": 0.5, "4096": 2.25}, "peak_ratio": {}}

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from sparing.cli import _shared
-from sparing.cli._shared import in_words
+from sparing.cli.shared import common
+from sparing.cli.shared.common import in_words
 
 
 def test_a_log_has_a_line_for_each_piece_of_work_and_few_of_what_goes_on_inside(
     monkeypatch, capsys
 ):
     now = [100.0]
-    monkeypatch.setattr("sparing.cli._shared.time.monotonic", lambda: now[0])
-    with _shared.progress_bar() as tell:
+    monkeypatch.setattr("sparing.cli.shared.common.time.monotonic", lambda: now[0])
+    with common.progress_bar() as tell:
         for piece in ("one", "two"):
             tell(0.0, piece)
             for epoch in range(1, 31):
@@ -33,8 +33,8 @@ def test_a_log_has_a_line_for_each_piece_of_work_and_few_of_what_goes_on_inside(
 
 def test_the_time_left_follows_from_what_this_process_did(monkeypatch, capsys):
     now = [0.0]
-    monkeypatch.setattr("sparing.cli._shared.time.monotonic", lambda: now[0])
-    with _shared.progress_bar() as tell:
+    monkeypatch.setattr("sparing.cli.shared.common.time.monotonic", lambda: now[0])
+    with common.progress_bar() as tell:
         for fraction in (0.5, 0.501, 0.6, 0.75, 1.0):  # half was done before
             tell(fraction, f"at {fraction}")
             now[0] += 100

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from sparing.cli._settings import apply
+from sparing.cli.shared.settings import apply
 from sparing.core.errors import UsageError
 
 

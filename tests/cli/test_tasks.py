@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparing.cli._settings import apply
+from sparing.cli.shared.settings import apply
 from sparing.compare import study as compare
 from sparing.slim import study as slim
 from tests.tasks.test_squad import write_questions

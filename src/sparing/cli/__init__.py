@@ -14,8 +14,8 @@ from typing import Any, NoReturn, get_args, get_type_hints
 
 import typer
 
-from sparing.cli._endings import USED_WRONGLY, exit_code, note, say, silence_others
-from sparing.cli._groups import PANELS, DefaultGroup, Verbs
+from sparing.cli.shared.endings import USED_WRONGLY, exit_code, note, say, silence_others
+from sparing.cli.shared.groups import PANELS, DefaultGroup, Verbs
 from sparing.core.errors import UsageError, one_line
 from sparing.core.folder import IMPORTED, Folder
 from sparing.core.paths import expanded

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparing.cli._shared import Json, emit, numbers, progress_bar, verb, words
+from sparing.cli.shared.common import Json, emit, numbers, progress_bar, verb, words
 
 if TYPE_CHECKING:
     from sparing.advise.study import Advice

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparing.cli._endings import GOAL_MISSED, say
-from sparing.cli._shared import Json, emit, progress_bar, verb, words
+from sparing.cli.shared.common import Json, emit, progress_bar, verb, words
+from sparing.cli.shared.endings import GOAL_MISSED, say
 
 if TYPE_CHECKING:
     from sparing.agree.result import Result

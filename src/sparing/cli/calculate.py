@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparing.cli._endings import FAILED, USED_WRONGLY, note
-from sparing.cli._shared import Json, emit, progress_bar, verb
+from sparing.cli.shared.common import Json, emit, progress_bar, verb
+from sparing.cli.shared.endings import FAILED, USED_WRONGLY, note
 from sparing.core.errors import SparingError, UsageError
 from sparing.core.interrupts import Terminated
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparing.cli._endings import FAILED
-from sparing.cli._shared import Json, emit, progress_bar, verb, words
+from sparing.cli.shared.common import Json, emit, progress_bar, verb, words
+from sparing.cli.shared.endings import FAILED
 from sparing.core.errors import UsageError
 
 if TYPE_CHECKING:

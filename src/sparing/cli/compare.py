@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sparing.cli._runs import finish_study, show_plan
-from sparing.cli._shared import (
+from sparing.cli.shared.common import (
     Address,
     Data,
     Engine,
@@ -22,6 +21,7 @@ from sparing.cli._shared import (
     verb,
     words,
 )
+from sparing.cli.shared.runs import finish_study, show_plan
 
 EXAMPLE = "sparing compare digits --mechanisms softmax,window,linformer --seeds 3"
 Settings = Annotated[
@@ -50,7 +50,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train several attentions on a task and compare them on a page."""
-    from sparing.cli._settings import apply
+    from sparing.cli.shared.settings import apply
     from sparing.compare import STUDY
     from sparing.compare import study as compare
     from sparing.experiment.parallel.engines import Where

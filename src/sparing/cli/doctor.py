@@ -6,7 +6,7 @@ import os
 from importlib import metadata
 from typing import Any
 
-from sparing.cli._shared import Json, emit, verb
+from sparing.cli.shared.common import Json, emit, verb
 
 EXAMPLE = "sparing doctor"
 ENGINES = ("onnxruntime", "openvino", "nncf")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sparing.cli._shared import Data, Json, TaskSettings, emit, progress_bar, verb
+from sparing.cli.shared.common import Data, Json, TaskSettings, emit, progress_bar, verb
 from sparing.core.errors import UsageError
 
 EXAMPLE = "sparing evaluate models/digits"
@@ -28,7 +28,7 @@ def run(
     An embedding model scores pairs of texts by their cosine.
     """
     from sparing.agree.similarity import evaluate_vectors, gives_vectors, require_pairs
-    from sparing.cli._settings import apply
+    from sparing.cli.shared.settings import apply
     from sparing.experiment.evaluation import evaluate_fitting
     from sparing.experiment.inputs.fit import require_head
     from sparing.experiment.inputs.task import load_for, task_of

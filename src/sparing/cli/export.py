@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from sparing.cli._shared import Json, emit, progress_bar, verb
+from sparing.cli.shared.common import Json, emit, progress_bar, verb
 from sparing.core.errors import UsageError, require_choice
 
 if TYPE_CHECKING:

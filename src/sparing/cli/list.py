@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sparing.cli._shared import Json, emit, verb
+from sparing.cli.shared.common import Json, emit, verb
 from sparing.core.errors import UsageError, nearest, one_line
 from sparing.core.folder import Folder
 

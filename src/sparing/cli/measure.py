@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from sparing.cli._settings import apply
-from sparing.cli._shared import Json, MechanismSettings, emit, progress_bar, verb
+from sparing.cli.shared.common import Json, MechanismSettings, emit, progress_bar, verb
+from sparing.cli.shared.settings import apply
 from sparing.core.errors import UsageError
 from sparing.experiment.measuring.quantities import measure
 from sparing.experiment.measuring.subject import How, find_subject, require_counts

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sparing.cli._shared import Json, emit, verb
+from sparing.cli.shared.common import Json, emit, verb
 
 EXAMPLE = "sparing merge runs/first runs/second --output-dir runs/whole"
 

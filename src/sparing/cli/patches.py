@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparing.cli._shared import Json, emit, verb, words
+from sparing.cli.shared.common import Json, emit, verb, words
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparing.cli._endings import FAILED, say
-from sparing.cli._shared import Json, Overwrite, emit, progress_bar, verb, words
+from sparing.cli.shared.common import Json, Overwrite, emit, progress_bar, verb, words
+from sparing.cli.shared.endings import FAILED, say
 
 if TYPE_CHECKING:
     from sparing.predict.study import Predictions

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from sparing.cli._shared import RESUMES, Data, Json, TaskSettings, emit, progress_bar, verb
+from sparing.cli.shared.common import RESUMES, Data, Json, TaskSettings, emit, progress_bar, verb
 from sparing.core.errors import UsageError, nearest
 from sparing.export.saving import require_new, save_model
 
@@ -99,7 +99,7 @@ def _prune(
     settings: Sequence[str],
     as_json: bool,
 ) -> None:
-    from sparing.cli._settings import apply
+    from sparing.cli.shared.settings import apply
     from sparing.experiment.inputs.fit import require_fit, require_head
     from sparing.experiment.inputs.task import load_for
     from sparing.experiment.measuring.before_after import evaluated, latency_beside, scores_beside

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sparing.cli._shared import Json, emit, progress_bar, verb
+from sparing.cli.shared.common import Json, emit, progress_bar, verb
 
 EXAMPLE = "sparing search gru --trials 20"
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparing.cli._mechanism_facts import mechanism_facts, path_facts, product_steps
-from sparing.cli._shared import Json, emit, verb
+from sparing.cli.shared.common import Json, emit, verb
+from sparing.cli.shared.mechanism_facts import mechanism_facts, path_facts, product_steps
 
 if TYPE_CHECKING:
     from sparing.core.execution.path import Call

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from sparing.cli._processes import SharedBy, in_several
-from sparing.cli._runs import finish_study, show_plan
-from sparing.cli._shared import Data, Json, Overwrite, Plan, progress_bar, verb
+from sparing.cli.shared.common import Data, Json, Overwrite, Plan, progress_bar, verb
+from sparing.cli.shared.processes import SharedBy, in_several
+from sparing.cli.shared.runs import finish_study, show_plan
 from sparing.core.errors import UsageError
 
 TEXTS = ("texts", "hold_out")
@@ -77,7 +77,7 @@ def _task_of(model: str, task: str, texts: str) -> str:
 
 
 def _options(quick: bool, named: dict[str, Any], epochs: int, settings: list[str]) -> Any:
-    from sparing.cli._settings import apply
+    from sparing.cli.shared.settings import apply
     from sparing.slim import study as slim
 
     budget = slim.BUDGETS["quick" if quick else "standard"]

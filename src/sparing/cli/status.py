@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparing.cli._shared import Json, emit, in_words, verb
+from sparing.cli.shared.common import Json, emit, in_words, verb
 
 if TYPE_CHECKING:
     from sparing.experiment.parallel.status import Status

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparing.cli._runs import finish_study, show_plan
-from sparing.cli._shared import (
+from sparing.cli.shared.common import (
     Address,
     Data,
     Engine,
@@ -20,6 +19,7 @@ from sparing.cli._shared import (
     progress_bar,
     verb,
 )
+from sparing.cli.shared.runs import finish_study, show_plan
 from sparing.core.errors import UsageError, option_form
 from sparing.core.folder import IMPORTED
 from sparing.core.paths import expanded
@@ -59,7 +59,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run a study (compare, slim or a paper) and print its goals."""
-    from sparing.cli._settings import apply
+    from sparing.cli.shared.settings import apply
     from sparing.experiment.parallel.engines import Where
 
     where = Where(engine, processes, address)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparing.cli._shared import Json, MechanismSettings, emit, verb
+from sparing.cli.shared.common import Json, MechanismSettings, emit, verb
 from sparing.core.errors import DataError, UsageError
 from sparing.export.saving import require_new, save_model
 
@@ -43,7 +43,7 @@ def run(
 
     Prints how far its outputs are from the original's before any training.
     """
-    from sparing.cli._settings import apply
+    from sparing.cli.shared.settings import apply
     from sparing.transfer.opening import open_model
     from sparing.transfer.swap import swap
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from sparing.cli._processes import SharedBy, in_several
-from sparing.cli._shared import (
+from sparing.cli.shared.common import (
     Data,
     Json,
     Overwrite,
@@ -19,6 +18,7 @@ from sparing.cli._shared import (
     verb,
     words,
 )
+from sparing.cli.shared.processes import SharedBy, in_several
 from sparing.core.errors import UsageError, nearest
 from sparing.train.recipe import PRECISIONS, Precision, default_recipe
 
@@ -91,7 +91,7 @@ def _training(
     named: dict[str, Any], settings: list[str], epochs: int, precision: str, track: str
 ) -> Training:
     """The training that the options and ``--set`` describe."""
-    from sparing.cli._settings import apply
+    from sparing.cli.shared.settings import apply
     from sparing.experiment.training import Training
     from sparing.models import names
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from sparing.cli._endings import silence_others
-from sparing.cli._shared import spoken
+from sparing.cli.shared.common import spoken
+from sparing.cli.shared.endings import silence_others
 from sparing.core.errors import UsageError
 from sparing.core.folder import IMPORTED
 

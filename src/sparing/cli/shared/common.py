@@ -15,7 +15,7 @@ from typing import Annotated, ParamSpec, TypeVar
 
 import typer
 
-from sparing.cli._endings import (
+from sparing.cli.shared.endings import (
     CLOSED_PIPE,
     FAILED,
     USED_WRONGLY,

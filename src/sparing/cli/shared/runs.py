@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from sparing.cli._endings import CELLS_FAILED, GOAL_MISSED, say
-from sparing.cli._shared import emit
+from sparing.cli.shared.common import emit
+from sparing.cli.shared.endings import CELLS_FAILED, GOAL_MISSED, say
 
 if TYPE_CHECKING:
     from sparing.experiment.plan import Plan
