@@ -37,10 +37,10 @@ class BodyForm:
             raise UsageError("a head with a norm behind its dense layer needs norm_epsilon")
 
 
-class HeadBody(nn.Module):
-    """The parts that a classifier reads through; a row at a time."""
+class Classifying(nn.Module):
+    """Classes from rows, each by itself, through what a ``BodyForm`` puts before them."""
 
-    def __init__(self, form: BodyForm) -> None:
+    def __init__(self, form: BodyForm, classes: int, dropout: float) -> None:
         super().__init__()
         epsilon = form.norm_epsilon
         self.norm = None if epsilon is None else nn.LayerNorm(form.width, eps=epsilon)
@@ -48,21 +48,27 @@ class HeadBody(nn.Module):
         self.activation = getattr(torch.nn.functional, form.activation or "tanh")
         after = form.norms_after and epsilon is not None
         self.last_norm = nn.LayerNorm(form.width, eps=epsilon or 0.0) if after else None
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = nn.Linear(form.width, classes)
 
     @property
-    def dense_weights(self) -> int:
-        """The weights of the dense layer."""
-        return 0 if self.dense is None else self.dense.weight.numel()
+    def flops(self) -> int:
+        """FLOPs of its matrix products for one row; a multiply-add is 2."""
+        dense = 0 if self.dense is None else self.dense.weight.numel()
+        return 2 * (self.classifier.weight.numel() + dense)
 
     def normed(self, rows: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows width"]:
         """The rows after the norm that comes before everything, if there is one."""
         return rows if self.norm is None else self.norm(rows)
 
-    def raised(self, rows: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows width"]:
-        """The rows after the dense layer and the norm behind it, if there are any."""
+    def classified(self, rows: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows classes"]:
+        """The logits of normed rows, through the dense layer and the norm behind it."""
         if self.dense is not None:
             rows = self.activation(self.dense(rows))
-        return rows if self.last_norm is None else self.last_norm(rows)
+        if self.last_norm is not None:
+            rows = self.last_norm(rows)
+        logits: Tensor = self.classifier(self.dropout(rows))
+        return logits
 
 
 @dataclass(frozen=True)
@@ -104,19 +110,12 @@ class HeadForm:
         return ExitHead(self)
 
 
-class ExitHead(HeadBody):
+class ExitHead(Classifying):
     """Class logits from one row an input; every exit, and the end, has one."""
 
     def __init__(self, form: HeadForm) -> None:
-        super().__init__(form.body)
+        super().__init__(form.body, form.classes, form.dropout)
         self.form = form
-        self.dropout = nn.Dropout(form.dropout)
-        self.classifier = nn.Linear(form.width, form.classes)
-
-    @property
-    def flops(self) -> int:
-        """FLOPs of its matrix products for one input; a multiply-add is 2."""
-        return 2 * (self.classifier.weight.numel() + self.dense_weights)
 
     def pool(self, rows: Tensor, layout: Layout) -> Float[Tensor, "batch width"]:
         """The head's input from each input's rows: the first, or a mean of normed ones."""
@@ -127,6 +126,4 @@ class ExitHead(HeadBody):
 
     def forward(self, pooled: Float[Tensor, "batch width"]) -> Float[Tensor, "batch classes"]:
         """The logits of a result of ``pool``."""
-        rows = pooled if self.form.averages else self.normed(pooled)
-        logits: Tensor = self.classifier(self.dropout(self.raised(rows)))
-        return logits
+        return self.classified(pooled if self.form.averages else self.normed(pooled))

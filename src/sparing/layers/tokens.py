@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from sparing.core.errors import UsageError
-from sparing.layers.heads import BodyForm, HeadBody
+from sparing.layers.heads import BodyForm, Classifying
 from sparing.layers.packing import Layout
 
 ANSWERS = ("entities", "span")
@@ -53,19 +53,12 @@ class TokenForm:
         return TokenHead(self)
 
 
-class TokenHead(HeadBody):
+class TokenHead(Classifying):
     """Logits of every token; every depth that a plan may end at has one."""
 
     def __init__(self, form: TokenForm) -> None:
-        super().__init__(form.body)
+        super().__init__(form.body, form.classes, form.dropout)
         self.form = form
-        self.dropout = nn.Dropout(form.dropout)
-        self.classifier = nn.Linear(form.width, form.classes)
-
-    @property
-    def flops(self) -> int:
-        """FLOPs of its matrix products for one token; a multiply-add is 2."""
-        return 2 * (self.classifier.weight.numel() + self.dense_weights)
 
     def pool(self, rows: Tensor, layout: Layout) -> Float[Tensor, "*rows width"]:
         """All rows: each is read by itself."""
@@ -73,5 +66,4 @@ class TokenHead(HeadBody):
 
     def forward(self, rows: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows classes"]:
         """The logits of each row."""
-        logits: Tensor = self.classifier(self.dropout(self.raised(self.normed(rows))))
-        return logits
+        return self.classified(self.normed(rows))
