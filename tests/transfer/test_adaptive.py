@@ -109,6 +109,12 @@ def test_inputs_that_cannot_be_read():
         adaptive(input_ids=torch.zeros(2, 0, dtype=torch.long))
 
 
+@pytest.mark.parametrize("family", TEXTS)
+def test_an_empty_batch_has_no_answers(family):
+    adaptive = adapt(dense(family))
+    assert adaptive(input_ids=torch.zeros(0, 5, dtype=torch.long)).logits.shape == (0, 3)
+
+
 def test_images_may_be_given_by_place():
     adaptive, given = adapt(dense("vit")), images(2)
     assert torch.equal(adaptive(given["pixel_values"]).logits, adaptive(**given).logits)

@@ -54,6 +54,8 @@ class Distances(nn.Module):
         Pads see themselves, as no row may be without a key.
         """
         visible, tokens = layout.visible, q.shape[2]
+        if not torch.compiler.is_compiling() and tokens == 0:
+            return visible
         if self.window is not None and _needs_window(tokens, self.window):
             steps = torch.arange(tokens, device=q.device)
             apart = (steps[:, None] - steps).abs()
