@@ -16,9 +16,10 @@ from sparing.export.folder import export_chain
 from sparing.export.int8 import quantise
 from sparing.export.openvino import convert
 from sparing.layers.plan import narrowed
+from sparing.testing.behaviour import unchecked_shapes
 from sparing.transfer.adapting.adapt import adapt
 from sparing.transfer.freezing import segments
-from tests.contract.family_models import YES, answers, free_sizes, given, reads_texts
+from tests.contract.family_models import YES, answers, given, reads_texts
 from tests.transfer.classifiers import dense
 
 # float32 leaves this of weights as large as those of tiny models
@@ -34,7 +35,7 @@ def _exported(family: str) -> tuple[Path, list[Path], Any]:
     model = adapt(dense(family, dtype=torch.float32), exits=[2])
     plan = narrowed(model.encoder.sizes, HALF)
     model.plan = plan
-    with free_sizes():
+    with unchecked_shapes():
         parts = segments(model)
         paths = export_chain(parts, _inputs(family, (9, 6)), folder, longest=20)
     return folder, paths, model
@@ -73,7 +74,7 @@ def check_int8(family: str) -> str:
 def check_openvino(family: str) -> str:
     """The same in OpenVINO, float32."""
     folder, paths, model = _exported(family)
-    with free_sizes():
+    with unchecked_shapes():
         made = convert(paths, Path(folder) / "openvino", _inputs(family, (9, 6)))
     assert _differences(family, Chain(made), model) < WITHIN
     return YES

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import jaxtyping
 import torch
 from sentence_transformers.sentence_transformer import modules
 from torch import Tensor, nn
@@ -149,17 +147,6 @@ def cut(family: str, model: Any, layers: int) -> Any:
     config = inner(twin).config
     getattr(config, "vision_config", config).num_hidden_layers = layers
     return twin
-
-
-@contextmanager
-def free_sizes() -> Iterator[None]:
-    """Checked shape annotations compare sizes, which ties symbolic ones together."""
-    before = jaxtyping.config.jaxtyping_disable
-    jaxtyping.config.update("jaxtyping_disable", True)
-    try:
-        yield
-    finally:
-        jaxtyping.config.update("jaxtyping_disable", before)
 
 
 def replaced(model: nn.Module, path: str, part: nn.Module) -> None:

@@ -219,12 +219,13 @@ def test_what_a_mechanism_cannot_give_comes_from_own_attention(family):
         assert torch.equal(encoded(model, x, seen), before)
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize("family", OUTSIDE)
+@pytest.mark.parametrize(
+    ("family", "checkpointing"),
+    # transformers recomputes no layer of MPNet
+    [("mpnet", False), ("deberta-v2", False), ("deberta-v2", True)],
+)
 def test_gradients_are_those_of_the_dense_model(family, checkpointing):
     model, given = build(family), inputs(family)
-    if checkpointing and not model.supports_gradient_checkpointing:
-        pytest.skip(f"{family} of this transformers has no gradient checkpointing")
     keep = given["attention_mask"].bool()
     swapped = copy.deepcopy(model)
     sparing.swap(swapped, "softmax", dropout=0.0)

@@ -7,6 +7,7 @@ import io
 import warnings
 
 import jaxtyping
+import onnx
 import pytest
 import torch
 import transformers
@@ -307,7 +308,6 @@ def test_a_trace_computes_as_transformers_does():
 
 def test_it_exports_to_onnx_for_any_batch_and_length(tmp_path):
     """``export_onnx`` compares the file with the folded model at three batches and lengths."""
-    onnx = pytest.importorskip("onnx")
     _, folded = both()
     path = export_onnx(dense_segment(folded.float()), texts(15, 3), tmp_path / "folded.onnx")
     names = " ".join(tensor.name for tensor in onnx.load(path).graph.initializer)

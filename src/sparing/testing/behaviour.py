@@ -337,7 +337,7 @@ class _Exported(nn.Module):
 
 
 @contextmanager
-def _unchecked_shapes() -> Iterator[None]:
+def unchecked_shapes() -> Iterator[None]:
     """Turn off shape annotations, which would tie symbolic sizes together in export."""
     before = jaxtyping.config.jaxtyping_disable
     jaxtyping.config.update("jaxtyping_disable", True)
@@ -371,7 +371,7 @@ def _exports(made: Mechanism, modes: list[bool]) -> None:
         "tensors": [{0: batch, t.ndim - 2: tokens} for t in tensors],
         "keep": {0: batch, 1: tokens},
     }
-    with _unchecked_shapes():
+    with unchecked_shapes():
         program = torch.export.export(module, (tensors, keep), dynamic_shapes=shapes).module()
     for length in (24, 61):
         again = list(streams(made, 3, length, seed=SEED % 97, dtype=torch.float32))
