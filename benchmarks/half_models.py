@@ -26,6 +26,7 @@ import torch
 import transformers
 from torch import Tensor
 
+from folding import VERSION_3
 from sparing.core.writing import write_atomically
 from sparing.experiment.study import base_config
 from sparing.export.dense import dense_segment
@@ -52,12 +53,7 @@ SHAPES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "hidden_size": 768,
             "num_attention_heads": 12,
             "intermediate_size": 3072,
-            "relative_attention": True,
-            "position_buckets": 256,
-            "norm_rel_ebd": "layer_norm",
-            "share_att_key": True,
-            "pos_att_type": ["p2c", "c2p"],
-            "position_biased_input": False,
+            **VERSION_3,
         },
     ),
     "modernbert": ("ModernBert", {**BASE, **SPECIAL, "pad_token_id": 0}),
@@ -146,8 +142,8 @@ def _factor(dense: PairedLatency, ours: PairedLatency, start: str) -> dict[str, 
     return {f"{start}factor": ratio.value, f"{start}interval": ratio.interval}
 
 
-def show(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows as a table."""
+def table_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows as Markdown, and the geometric mean of each family and precision."""
     lines = []
     for row in rows:
         sides = []
@@ -161,8 +157,18 @@ def show(rows: Sequence[Mapping[str, Any]]) -> str:
     for row in rows:
         factors.setdefault((row["family"], row["precision"]), []).append(row["factor"])
     means = {key: statistics.geometric_mean(some) for key, some in factors.items()}
-    ends = [f"{family}, {kind}: {mean:.2f} times" for (family, kind), mean in means.items()]
-    return "\n".join([plain_table(HEADS, lines), "Geometric means:", *ends])
+    ends = [
+        f"- {family}, {kind}: {mean:.2f} times as fast, in the geometric mean"
+        for (family, kind), mean in means.items()
+    ]
+    over = [row for row in rows if "over_plain_factor" in row]
+    ends += [
+        f"- {row['family']} in PyTorch, {row['tokens']} tokens, batch {row['batch']}: the half is "
+        f"{row['over_plain_factor']:.2f} times as fast as transformers' own, folding alone "
+        f"{row['folded_over_plain_factor']:.2f} times"
+        for row in over
+    ]
+    return "\n".join([plain_table(HEADS, lines), "", *ends])
 
 
 def main() -> None:
@@ -180,8 +186,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as scratch:
             for row in cells(family, Path(scratch), given):
                 rows.append(row)
-                print(show(rows[-1:]).splitlines()[2], flush=True)
-    print(show(rows))
+                print(table_of(rows[-1:]).splitlines()[2], flush=True)
+    print(table_of(rows))
     if given.output is not None:
         facts = base_config("half-models", {"layers": LAYERS, "rounds": given.rounds}, [])
         write_atomically(given.output, json.dumps({**facts, "rows": rows}, indent=2) + "\n")

@@ -21,6 +21,8 @@ import calculator
 import calculator_controls
 import calculator_stretch
 import families
+import folding
+import half_models
 import joined_exits
 import predict_rates
 import readme_table
@@ -54,6 +56,8 @@ def tables() -> dict[str, Callable[[], str]]:
     return {
         "demo table": readme_table.demo_table,
         "families": families.checks_table,
+        "folding": lambda: folding.table_of(_json("folding-*.json")["rows"]),
+        "half models": lambda: half_models.table_of(_json("half-models-*.json")["rows"]),
         "options of families": families.options_table,
         **_slim_tables(cache(lambda: slim_pool.finished(RESULTS))),
         "token gates sst2": lambda: token_gates.table_of(_json("token-gates-*/summary.json")),
