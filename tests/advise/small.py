@@ -25,6 +25,7 @@ BART = {
 }
 GPT2 = {"vocab_size": 50, "n_positions": 64, "n_embd": 16, "n_layer": 2, "n_head": 2}
 ENDS = {"bos_token_id": 1, "eos_token_id": 2}
+DISTANCES = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 8}
 KINDS = {
     "bert": ("BertModel", "BertConfig", TEXT),
     "vit": ("ViTModel", "ViTConfig", {**SIZES, "image_size": 16, "patch_size": 4}),
@@ -32,6 +33,7 @@ KINDS = {
     "llama": ("LlamaForCausalLM", "LlamaConfig", {**TEXT, "num_key_value_heads": 1}),
     "bart": ("BartModel", "BartConfig", BART),
     "mpnet": ("MPNetModel", "MPNetConfig", {**TEXT, "max_position_embeddings": 66}),
+    "deberta": ("DebertaV2Model", "DebertaV2Config", {**TEXT, **DISTANCES}),
     "t5": (
         "T5EncoderModel",
         "T5Config",

@@ -13,7 +13,7 @@ import transformers
 from torch import nn
 
 from sparing.advise import engines
-from sparing.advise.engines import INT8, ONNX, PYTORCH, measure_engines
+from sparing.advise.engines import FOLDED, INT8, ONNX, PYTORCH, measure_engines
 from sparing.advise.model import open_subject
 from sparing.advise.padding import tokenise
 from sparing.advise.remedies import remedies
@@ -22,6 +22,7 @@ from sparing.export import forms as forms_module
 from sparing.export.engine import Chain
 from sparing.export.forms import Form, Forms
 from sparing.export.openvino import has_bfloat16
+from sparing.transfer.folding.fold import fold, is_folded
 from tests.advise.small import TEXT, build, save_with_tokenizer
 from tests.advise.test_advise import TEXTS, _advice
 
@@ -184,6 +185,40 @@ def test_a_model_with_nan_is_not_exported():
         model.encoder.layer[0].output.dense.bias.fill_(float("nan"))
     comparison, _ = measure_engines(open_subject(model), None, 16, 1, **TIMING)
     assert "differently" in comparison.obstacle
+
+
+# what can be folded is timed folded
+
+
+def test_a_model_that_can_be_folded_is_timed_so_and_not_changed():
+    model = build("deberta", **LAYER)
+    comparison, records = measure_engines(open_subject(model), None, 16, 1, **TIMING)
+    folded = comparison.find(FOLDED)
+    assert (folded.exact, folded.option, folded.agreement) == (True, "", None)
+    assert folded.ratio.value > 0
+    assert comparison.find(ONNX)
+    assert not is_folded(model)
+    assert [r.value for r in records if r.labels["engine"] == FOLDED] == [folded.ratio.value]
+
+
+def test_what_is_timed_has_constants_and_the_same_answers(monkeypatch):
+    called = []
+    plain = engines.model_call
+    monkeypatch.setattr(engines, "model_call", lambda *two: called.append(two) or plain(*two))
+    measure_engines(open_subject(build("deberta", **LAYER)), None, 16, 1, **TIMING)
+    (one, inputs), (other, _) = called
+    assert (is_folded(one), is_folded(other)) == (False, True)
+    with torch.inference_mode():
+        answers = [model(**inputs).last_hidden_state for model in (one, other)]
+    torch.testing.assert_close(*answers)
+
+
+def test_a_folded_model_is_its_own_baseline():
+    model = build("deberta", **LAYER)
+    fold(model)
+    comparison, _ = measure_engines(open_subject(model), None, 16, 1, **TIMING)
+    assert comparison.find(FOLDED) is None
+    assert comparison.find(ONNX)
 
 
 # forms that are functions, or that cannot be built

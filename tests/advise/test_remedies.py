@@ -11,7 +11,7 @@ import transformers
 import sparing
 from sparing.advise import source
 from sparing.advise.decision import decide
-from sparing.advise.engines import INT8, ONNX, Agreement, Engine, Engines
+from sparing.advise.engines import FOLDED, INT8, ONNX, Agreement, Engine, Engines
 from sparing.advise.model import open_subject
 from sparing.advise.remedies import remedies
 from sparing.advise.tables import tables
@@ -37,8 +37,8 @@ from tests.cli.conftest import run_command
 
 def _engine(name, value, agreement=None):
     interval = (0.98 * value, 1.02 * value)
-    exact = name in (ONNX, OPENVINO)
-    return Engine(name, exact, Ratio(value, interval, 8), agreement, OPTIONS[name])
+    exact = name in (ONNX, OPENVINO, FOLDED)
+    return Engine(name, exact, Ratio(value, interval, 8), agreement, OPTIONS.get(name, ""))
 
 
 def _both(float32, int8, agreement=None):
@@ -126,6 +126,8 @@ def test_engines_that_were_left_out_are_one_line(known, reason):
         ({"engines": EACH}, "change engine", "In OpenVINO INT8 it is 5.00× faster"),
         ({"engines": _both(1.0, 1.0)}, "keep dense", "Keep dense attention"),
         ({"engines": (_engine(BFLOAT16, 0.5),)}, "keep dense", "In PyTorch bfloat16 it is 2.00×"),
+        ({"engines": (_engine(FOLDED, 0.5),)}, "fold", "Compute its constants once (sparing.fold)"),
+        ({"engines": (*EACH, _engine(FOLDED, 0.7))}, "change engine", "Serve it in OpenVINO: 2.50"),
     ],
 )
 def test_the_largest_gain_that_keeps_the_answers_decides(case, decision, words):
@@ -133,8 +135,16 @@ def test_the_largest_gain_that_keeps_the_answers_decides(case, decision, words):
     assert decided == decision, text
     assert text.count(words) == 1
     assert text.index("Keep dense attention") == max(
-        text.find(start) for start in ("Keep dense", "Serve it", "In ONNX", "In Open", "Drop your")
+        text.find(start)
+        for start in ("Keep dense", "Serve it", "In ONNX", "In Open", "Drop your", "Compute")
     )
+
+
+def test_a_fold_is_a_line_of_python():
+    listed = remedies(_advice(engines=(*EACH, _engine(FOLDED, 0.7))))
+    (folded,) = [remedy for remedy in listed if remedy.name == FOLDED]
+    assert (folded.how, folded.answers, folded.free) == ("sparing.fold(model)", "the same", True)
+    assert folded.sentence == ""  # an engine is faster, with the same answers
 
 
 def test_only_the_best_of_each_kind_has_a_sentence():

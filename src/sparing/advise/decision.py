@@ -6,13 +6,14 @@ from typing import Literal
 
 from sparing.advise import prose
 from sparing.advise.curves import WholeModel
+from sparing.advise.engines import FOLDED
 from sparing.advise.numbers import DASH, digits, factor, gain_bounds, percent, speed
 from sparing.advise.padding import Padding
 from sparing.advise.remedies import WORTH, Findings, Remedy, remedies
 from sparing.measure.gains import share_decimals
 from sparing.measure.load import busy_words
 
-Decision = Literal["keep dense", "swap", "drop padding", "change engine", "undecided"]
+Decision = Literal["keep dense", "swap", "drop padding", "change engine", "fold", "undecided"]
 # The parts, replayed alone, take 90 to 105 % of the whole on a quiet machine. Far outside of this
 # range the shares, and so the largest gain, are not those of the model.
 LEAST_EXPLAINED, MOST_EXPLAINED = 0.8, 1.2
@@ -41,7 +42,8 @@ def decide(findings: Findings) -> tuple[Decision, str]:
 
 
 def _decision_of(remedy: Remedy) -> Decision:
-    return "drop padding" if remedy.name == "no padding" else "change engine"
+    named: dict[str, Decision] = {"no padding": "drop padding", FOLDED: "fold"}
+    return named.get(remedy.name, "change engine")
 
 
 def _refusal(findings: Findings) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from transformers import PreTrainedModel
 
 from sparing.advise.model import Inputs, Subject, completed, random_inputs, sharing_copy
 from sparing.advise.padding import Texts, in_file_order, padded, sample
@@ -25,9 +26,10 @@ from sparing.export.static_int8 import FEWEST_INPUTS, MOST_INPUTS
 from sparing.foreign.kinds import answer_kind
 from sparing.measure.latency import paired_latency
 from sparing.measure.statistics import Ratio, as_record
-from sparing.transfer.folding.fold import fold_if_possible
+from sparing.transfer.folding.fold import fold_if_possible, is_folded
 
 PYTORCH, ONNX, INT8 = "PyTorch", "ONNX Runtime", "ONNX Runtime INT8"
+FOLDED = "PyTorch folded"
 NAMES = {"eager": PYTORCH, "onnxruntime": ONNX, "openvino": "OpenVINO"}
 PRECISIONS = {"float32": "", "bfloat16": " bfloat16", "int8": " INT8"}
 Answers = Literal["class", "labels", "vectors", "nothing"]
@@ -60,7 +62,7 @@ class Agreement:
 class Engine:
     """One engine and precision: the model's time over PyTorch's on the same inputs, in turns.
 
-    ``option`` are the options of ``sparing export`` that make it, empty for PyTorch. ``agreement``
+    ``option`` are the options of ``sparing export`` that make it, empty in PyTorch. ``agreement``
     is None if the outputs are the same, no texts were given, or answers cannot be equal or not
     (such as one number).
     """
@@ -100,7 +102,7 @@ def measure_engines(
     threads: int | None,
     budget_s: float,
 ) -> tuple[Engines, list[Record]]:
-    """Export the model, quantise it, and time all forms in turns.
+    """Export the model, quantise it, fold what can be folded, and time all forms in turns.
 
     The inputs are the given texts, in batches of ``batch`` in file order, or else random inputs of
     ``tokens`` tokens. The files are removed afterwards. If the model cannot be exported, the reason
@@ -117,7 +119,7 @@ def measure_engines(
         if isinstance(opened, str):
             return Engines(obstacle=opened), []
         chains, missing = opened
-        calls = {PYTORCH: _in_pytorch(subject, batches)}
+        calls = {PYTORCH: _in_pytorch(subject.model, batches)} | _folded(subject, batches)
         calls |= {name: _in_chain(chain, batches) for name, (_, chain) in chains.items()}
         timed = paired_latency(
             calls, baseline=PYTORCH, rounds=rounds, warmup=1, threads=threads, budget_s=budget_s
@@ -126,6 +128,8 @@ def measure_engines(
     measured = tuple(
         _engine(name, form, timed[name].ratio, agreements) for name, (form, _) in chains.items()
     )
+    if FOLDED in timed:
+        measured += (Engine(FOLDED, True, timed[FOLDED].ratio),)
     labels: dict[str, Label] = {"tokens": tokens, "batch": batch, "inputs": words}
     labels["threads"] = timed[PYTORCH].threads
     return Engines(measured, words, "", missing), _records(measured, labels)
@@ -255,9 +259,17 @@ def _reason(error: Exception, folder: Path) -> str:
     return one_line(str(error))
 
 
-def _in_pytorch(subject: Subject, batches: Sequence[Inputs]) -> Callable[[], object]:
-    calls = [model_call(subject.model, completed(subject.model, batch)) for batch in batches]
+def _in_pytorch(model: PreTrainedModel, batches: Sequence[Inputs]) -> Callable[[], object]:
+    calls = [model_call(model, completed(model, batch)) for batch in batches]
     return lambda: [call() for call in calls]
+
+
+def _folded(subject: Subject, batches: Sequence[Inputs]) -> dict[str, Callable[[], object]]:
+    """The model with what depends on weights alone as constants; nothing if there is no such."""
+    if is_folded(subject.model):
+        return {}
+    model = sharing_copy(subject.model)
+    return {FOLDED: _in_pytorch(model, batches)} if fold_if_possible(model) else {}
 
 
 def _in_chain(chain: Chain, batches: Sequence[Inputs]) -> Callable[[], object]:

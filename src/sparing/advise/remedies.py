@@ -8,7 +8,7 @@ from typing import Literal
 
 from sparing.advise import prose
 from sparing.advise.curves import Candidate, WholeModel
-from sparing.advise.engines import Agreement, Engine, Engines
+from sparing.advise.engines import FOLDED, Agreement, Engine, Engines
 from sparing.advise.model import Subject
 from sparing.advise.numbers import DASH, gain_bounds, percent, ratio_words, speed
 from sparing.advise.padding import FILE, SINGLE, Padding
@@ -142,12 +142,15 @@ def _engine(engine: Engine, findings: Findings, *, named: bool) -> Remedy:
     words = speed(engine.ratio)
     if verdict == "pays" and named:
         inputs = findings.engines.inputs
-        sentence = prose("serve", engine=engine.name, speed=words, inputs=inputs)
+        key = "fold" if engine.name == FOLDED else "serve"
+        sentence = prose(key, engine=engine.name, speed=words, inputs=inputs)
         if not engine.exact:
             sentence = prose("precision", engine=engine.name, speed=words, answers=answers)
     effect = ratio_words(engine.ratio, findings.disturbance)
     gain, how = 1 / engine.ratio.value, "model.bfloat16()"
-    if engine.option:
+    if engine.name == FOLDED:
+        how = "sparing.fold(model)"
+    elif engine.option:
         how = f"sparing export {findings.model} {engine.option}{findings.texts} --output-dir DIR"
     return Remedy(engine.name, verdict, effect, answers, how, sentence, gain, free=engine.exact)
 

@@ -92,14 +92,14 @@ class Options:
 class Advice:
     """What would make a model faster on this machine, and why.
 
-    ``recommendation`` is the text; ``decision`` is one of five: keep dense, swap, drop padding,
-    change engine, undecided. ``remedies`` are all remedies with their effects: padding and every
-    engine and precision by their measured gain, then slim, and attention last. ``parts`` sum to the
-    whole model's time. ``mechanisms`` hold each core's ratio by length; ``whole`` is the predicted
-    and measured effect of the best. ``padding`` is the cost of pads on the given texts; ``engines``
-    is the dense model in other engines and precisions. ``records`` hold every number.
-    ``disturbance`` is what kept the machine busy meanwhile: then nothing is decided. A notebook
-    shows tables.
+    ``recommendation`` is the text; ``decision`` is one of six: keep dense, swap, drop padding,
+    change engine, fold, undecided. ``remedies`` are all remedies with their effects: padding, every
+    engine and precision, and a fold by their measured gain, then slim, and attention last.
+    ``parts`` sum to the whole model's time. ``mechanisms`` hold each core's ratio by length;
+    ``whole`` is the predicted and measured effect of the best. ``padding`` is the cost of pads on
+    the given texts; ``engines`` is the dense model in other engines and precisions. ``records``
+    hold every number. ``disturbance`` is what kept the machine busy meanwhile: then nothing is
+    decided. A notebook shows tables.
     """
 
     model: str
