@@ -33,6 +33,7 @@ REACHED_S = 5.0
 # Without it Ray repeats for ever what a node kills for its memory. The process that calls has it.
 MEMORY_RETRIES = "RAY_task_oom_retries"
 START = "start one with ray start --head, or give --address local"
+NO_NODES = "no node of the cluster is alive"
 MISSING = "ray is not installed ({}): pip install '.[ray]' in a clone of sparing, on every node"
 
 
@@ -86,6 +87,9 @@ class Cluster:
     ) -> None:
         self._leave = contextlib.ExitStack()
         self._ray = self._leave.enter_context(opened(address, processes))
+        errors = self._ray.exceptions
+        self._killed = errors.WorkerCrashedError, errors.OutOfMemoryError
+        self._gone = errors.NodeDiedError, errors.TaskUnschedulableError
         self._facts, self._most = facts, processes
         self._used = ""  # the node of the last call that was alone
         self._known: dict[str, Node] = {}
@@ -106,19 +110,24 @@ class Cluster:
     def nodes(self) -> list[Node]:
         """The nodes that are alive; what each of them has is read there.
 
-        Raises ``WorkerLost`` where a node kills all that reads it.
+        One that goes meanwhile is left out. Raises ``WorkerLost`` where a node kills all that reads
+        it, and where none is alive.
         """
         alive = self._alive()
         read = self._ray.remote(num_cpus=0, max_retries=TRIES - 1)(self._facts)
         new = [node for node in alive if node not in self._known]
-        references = [read.options(scheduling_strategy=self._on(node)).remote() for node in new]
-        errors = self._ray.exceptions
-        try:
-            read_there = self._ray.get(references)
-        except (errors.WorkerCrashedError, errors.OutOfMemoryError) as error:
-            raise WorkerLost(LOST) from error
-        for node, facts in zip(new, read_there, strict=True):
-            self._known[node] = Node(node, alive[node], *facts)
+        references = {
+            node: read.options(scheduling_strategy=self._on(node)).remote() for node in new
+        }
+        for node, reference in references.items():
+            try:
+                self._known[node] = Node(node, alive[node], *self._ray.get(reference))
+            except self._gone:
+                del alive[node]
+            except self._killed as error:
+                raise WorkerLost(LOST) from error
+        if not alive:
+            raise WorkerLost(NO_NODES)
         return [self._known[node] for node in alive]
 
     def require_version(self, version: str) -> None:
@@ -141,9 +150,8 @@ class Cluster:
 
     def _pass_on(self, made: Future[Any], finished: Future[Any]) -> None:
         """Give the result or the error of a finished call to the future that the caller has."""
-        errors = self._ray.exceptions
         error = finished.exception()
-        if isinstance(error, errors.WorkerCrashedError | errors.OutOfMemoryError):
+        if isinstance(error, (*self._gone, *self._killed)):
             error = WorkerLost(LOST)
         if error is not None:
             made.set_exception(cause_of(error))
@@ -158,18 +166,12 @@ class Cluster:
         return self._threads.submit(self._alone, work, given)
 
     def _alone(self, work: Callable[[Any], Any], given: Any) -> Any:
-        errors = self._ray.exceptions
         for _ in range(TRIES):
             node = self._quiet_node()
             remote = self._ray.remote(num_cpus=node.processors, max_retries=0)(work)
             reference = remote.options(scheduling_strategy=self._on(node.id)).remote(given)
             self._open.append(reference)
-            with contextlib.suppress(
-                errors.WorkerCrashedError,
-                errors.OutOfMemoryError,
-                errors.NodeDiedError,
-                errors.TaskUnschedulableError,
-            ):
+            with contextlib.suppress(*self._killed, *self._gone):
                 return self._ray.get(reference)
         raise WorkerLost(LOST)
 

@@ -27,6 +27,7 @@ from sparing.experiment.parallel.engines import Where
 from sparing.experiment.parallel.running import DRIVER
 from sparing.experiment.parallel.status import status_of
 from sparing.experiment.run import Run, read_config
+from sparing.measure.machine import facts_of_node
 from tests.experiment.parallel import tiny
 from tests.experiment.parallel.apart import apart, fill, mount, unmount
 from tests.experiment.parallel.test_side_by_side import run, scores
@@ -74,6 +75,7 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 from sparing.experiment.parallel.engines import Where
+from sparing.measure.machine import facts_of_node
 from tests.experiment.parallel import tiny
 if __name__ == "__main__":
     folder, where, options = json.loads(sys.argv[1])
@@ -319,6 +321,16 @@ def _kill(kind: str, folder: Path, process: subprocess.Popen[str], cluster: Any)
     if pids:
         os.kill(random.choice(pids), signal.SIGKILL)
     return bool(pids)
+
+
+def test_a_node_that_goes_while_it_is_read_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    with cluster_of({}) as started, Cluster(facts_of_node(), on(started).address) as cluster:
+        here, gone = cluster._alive(), {"1" * 56: 1}
+        monkeypatch.setattr(cluster, "_alive", lambda: {**gone, **here})
+        assert [node.id for node in cluster.nodes()] == list(here)
+        monkeypatch.setattr(cluster, "_alive", lambda: dict(gone))
+        with pytest.raises(WorkerLost, match="no node of the cluster is alive"):
+            cluster.nodes()
 
 
 def test_a_comparison_gives_the_same_accuracies(tmp_path: Path) -> None:
