@@ -12,6 +12,7 @@ from sparing.report import wording
 from sparing.report.blocks import Block, missing_cells
 from sparing.report.markdown import escape, plain_table
 from sparing.report.sections import Pair, Part, Section
+from sparing_papers.adaattention.table_one import table_one
 from sparing_papers.overview.rows import FILE, KINDS, Excerpt, Paper, Row, papers
 from sparing_papers.overview.verdicts import (
     BUILT,
@@ -37,6 +38,10 @@ FORMS = {"share": wording.share, "score": wording.share, "bytes": wording.size_o
 
 
 OF_ALL = ("papers", "kinds")
+# Tables of several runs of one paper together, by its study and their names.
+TOGETHER: dict[str, dict[str, Callable[[Results], str]]] = {
+    "adaattention": {"table one": lambda results: table_one(results.runs)}
+}
 
 
 def paper_tables(folder: Path) -> dict[str, str]:
@@ -52,13 +57,15 @@ def paper_tables(folder: Path) -> dict[str, str]:
     for of_paper in results:
         made = [_rows(of_paper), _runs(of_paper), _leads(of_paper)]
         made += [_excerpt(of_paper, excerpt) for excerpt in of_paper.paper.excerpts]
+        made += [make(of_paper) for make in TOGETHER.get(of_paper.paper.study, {}).values()]
         tables |= dict(zip(names_of(of_paper.paper), made, strict=True))
     return tables
 
 
 def names_of(paper: Paper) -> list[str]:
     """The names of one paper's tables."""
-    kinds = (ROWS, RUNS, CLAIMS, *(excerpt.name for excerpt in paper.excerpts))
+    excerpts = (excerpt.name for excerpt in paper.excerpts)
+    kinds = (ROWS, RUNS, CLAIMS, *excerpts, *TOGETHER.get(paper.study, ()))
     return [f"{paper.study} {kind}" for kind in kinds]
 
 
