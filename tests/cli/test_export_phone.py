@@ -5,16 +5,26 @@ from __future__ import annotations
 import re
 import sys
 
+import jaxtyping
 import pytest
 import torch
-from transformers import BertConfig, BertForSequenceClassification, ViTConfig, ViTModel
+from transformers import (
+    BertConfig,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    ViTConfig,
+    ViTModel,
+)
 
 from sparing.advise.source import planned_segment
 from sparing.core.errors import Unsupported, UsageError
 from sparing.export.dense import dense_segment
 from sparing.export.executorch import Lowered, export_executorch
 from sparing.transfer.adapting.adapt import adapt
+from tests.cli.conftest import WORDS
 from tests.cli.test_export import BLOCK, LONGEST, SIZES, TEXTS, run_lines, saved
+from tests.contract.family_folders import save_family
 
 PHONE = ("--to", "executorch")
 
@@ -23,6 +33,14 @@ PHONE = ("--to", "executorch")
 def installed(monkeypatch):
     """ExecuTorch counts as installed: what is refused before it is used needs no more."""
     monkeypatch.setattr("sparing.export.executorch.require_packages", lambda: None)
+
+
+@pytest.fixture
+def free_sizes():
+    """An export's sizes are symbols, which the checks of annotations do not know."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def slim(exits=(1,), threshold=1.0):
@@ -188,3 +206,36 @@ def test_a_program_that_answers_differently_is_not_written(tmp_path):
     with pytest.raises(Unsupported, match="answers differently at 1 x 4"):
         export_executorch(segment, inputs, tmp_path / "model.pte", tolerance=0.0)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", [BertForTokenClassification, BertForQuestionAnswering])
+def test_answers_by_token_are_lowered(command, tmp_path, kind):
+    pytest.importorskip("executorch")
+    model = saved(tmp_path / "dense", kind)
+    ended = command("export", model, *PHONE, "--output-dir", tmp_path / "new", "--json")
+    assert ended.code == 0, ended.err
+    assert 0 < ended.json["drift"]["mean"] < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("family", "tokens"),
+    [
+        ("distilbert", 40),
+        ("mpnet", 40),
+        ("modernbert", 40),
+        ("deberta-v2", 5),  # as many as it has buckets: folded
+        ("deberta-v2", 40),
+    ],
+)
+@pytest.mark.usefixtures("free_sizes")
+def test_families_are_lowered(command, tmp_path, family, tokens):
+    pytest.importorskip("executorch")
+    model = save_family(tmp_path / "dense", family, WORDS)
+    chosen = (*PHONE, "--tokens", tokens, "--output-dir", tmp_path / "new")
+    ended = command("export", model, *chosen, "--json")
+    assert ended.code == 0, ended.err
+    assert 0 <= ended.json["drift"]["mean"] < 1e-5

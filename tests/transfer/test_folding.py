@@ -11,7 +11,7 @@ from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_po
 
 import sparing
 from sparing.core.errors import Unsupported, UsageError
-from sparing.transfer.folding.fold import fold_obstacle, is_folded
+from sparing.transfer.folding.fold import fold_for_phone, fold_obstacle, is_folded
 from sparing.transfer.folding.positions import Buckets, positions_of
 
 SHAPE = {
@@ -41,6 +41,7 @@ VARIANTS = {
     "xlarge": {"conv_kernel_size": 3, "conv_act": "gelu"},
     "v1 inputs": {"position_biased_input": True, "type_vocab_size": 2},
 }
+SMALL = {name: SHAPE[name] for name in SHAPE if name.startswith(("vocab", "hidden_size", "num"))}
 LENGTHS = (1, 2, 3, 5, 9, 10, 17, 40)
 
 
@@ -255,3 +256,18 @@ def test_a_release_that_computes_otherwise_is_refused(monkeypatch):
     with pytest.raises(Unsupported, match="another way"):
         sparing.fold(model)
     assert not is_folded(model)
+
+
+@pytest.mark.parametrize(("tokens", "folded"), [(2, True), (9, True), (10, False)])
+def test_a_phone_gets_constants_while_every_distance_has_a_bucket(tokens, folded):
+    """ExecuTorch takes no least of two numbers that depend on the length."""
+    model = build(max_relative_positions=-1)
+    assert fold_for_phone(model, tokens) is folded
+    assert is_folded(model) is folded
+    ids = texts(max(tokens, 3))
+    length = torch.export.Dim("tokens", min=2, max=max(tokens, 3))
+    shapes = {name: {1: length} for name in ids}
+    with torch.no_grad():
+        graph = torch.export.export(model, (), ids, dynamic_shapes=shapes, strict=False).graph
+    assert not [node for node in graph.nodes if node.target is torch.sym_min]
+    assert not fold_for_phone(transformers.BertModel(transformers.BertConfig(**SMALL)), tokens)

@@ -76,7 +76,8 @@ def open_source(
     given = None if texts is None else _texts(texts, FEWEST_INPUTS if calibrated else 1)
     model, inside = open_model(name), sentences_in(expanded(name))
     subject = _subject(name, model, phone=phone)
-    segment = _segment(name, model, inside)
+    most = (tokens or _limit(subject, inside) or LONGEST) if phone else None
+    segment = _segment(name, model, inside, most)
     _require_readable(name, subject, tokens)
     pixels = ("pixel_values",)
     opened = Source(name, model, segment, inside, subject, pixels, (), (), "random images", tokens)
@@ -97,14 +98,20 @@ def open_source(
     return replace(opened, calibration=encoded[:used], compared=compared, words=words)
 
 
-def _segment(name: str, model: Any, inside: Sentences | None) -> nn.Module:
-    """The whole model as one segment; of a model of slim, its plan, which has no exits then."""
+def _segment(name: str, model: Any, inside: Sentences | None, most: int | None) -> nn.Module:
+    """The whole model as one segment; of a model of slim, its plan, which has no exits then.
+
+    ``most`` are the tokens that a phone's program reads.
+    """
     from sparing.export.dense import dense_segment
-    from sparing.transfer.folding.fold import fold_if_possible
+    from sparing.transfer.folding.fold import fold_for_phone, fold_if_possible
 
     if _is_slim(model):
         return planned_segment(model, name)
-    fold_if_possible(model)
+    if most is None:
+        fold_if_possible(model)
+    else:
+        fold_for_phone(model, most)
     return dense_segment(model, inside.open() if inside else ()).eval()
 
 

@@ -119,6 +119,19 @@ def fold_if_possible(model: nn.Module) -> bool:
     return True
 
 
+def fold_for_phone(model: nn.Module, tokens: int) -> bool:
+    """Fold a model that reads at most so many tokens; whether it was folded.
+
+    Models whose distances share a bucket at that length are left: ExecuTorch cannot lower them.
+    """
+    if not fold_if_possible(model):
+        return False
+    if all(encoder.buckets().span >= tokens - 1 for encoder in _encoders(model)):
+        return True
+    unfold(model)
+    return False
+
+
 def unfold(model: nn.Module) -> None:
     """Undo ``fold``: the model is transformers' own again, and its constants are freed.
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
 
 from sparing.core.tracing import is_traced
@@ -95,7 +96,10 @@ def positions_of(hidden: Float[Tensor, "batch tokens width"], buckets: Buckets) 
     tokens = hidden.shape[-2]
     if is_traced():
         distances = build_relative_position(hidden, hidden, buckets.count, buckets.longest)[0]
-        reach = torch.sym_min(tokens - 1, buckets.span)  # type: ignore[no-untyped-call]
+        reach = tokens - 1
+        # a graph of few tokens needs no such operation, which ExecuTorch does not take
+        if not statically_known_true(reach <= buckets.span):
+            reach = torch.sym_min(reach, buckets.span)  # type: ignore[no-untyped-call]
         return Positions(tokens, reach, reach - distances.clamp(-buckets.span, buckets.span))
     steps, reach, exact = _buckets_of(tokens, buckets, hidden.device, torch.get_default_dtype())
     if exact:
