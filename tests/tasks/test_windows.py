@@ -125,8 +125,8 @@ def test_questions_hold_what_their_windows_hold(squad):
     for ids, label, question in zip(
         whole.inputs, whole.labels, task.test.passages.questions, strict=True
     ):
-        found = task.tokenizer.decode(ids[label[0] : label[1] + 1])
-        assert found.replace(" ", "") == question.answers[0].lower()
+        shown = task.tokenizer.decode(ids[label[0] : label[1] + 1])
+        assert shown.replace(" ", "") == question.answers[0].lower()
     some = whole.subset([3, 1])
     assert some.rows == [whole.rows[3], whole.rows[1]]
     assert some.digest != each_window(some).digest

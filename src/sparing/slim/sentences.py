@@ -34,9 +34,9 @@ def sentences_task(task: Task, model: str) -> Task:
     """The sentences of a task of pairs, in four parts that share none; their labels are not used.
 
     The test part has every sentence of the test pairs, whose labels score every form at the end by
-    the cosine of both vectors. Validation pairs are halved to choose and to calibrate, and give one
-    sentence of each group of pairs that share one: both sentences of a pair are no two independent
-    inputs. Sentences to train on are in none of these pairs; case and marks make no difference.
+    the cosine of both vectors. Validation pairs are halved to choose and to calibrate. A group of
+    pairs that share a sentence gives one: those of a pair are not independent. Sentences to train
+    on are in none of these pairs; case and marks make no difference.
     Raises ``UsageError`` for a task without such pairs.
     """
     held = {name: task.split(name) for name in ("train", "validation", "test")}

@@ -29,8 +29,8 @@ def answers_in(
             places, passage = window.places, passages.questions[window.question].passage
             text = passage[int(places[first, 0]) : int(places[last, 1])]
             # the longest windows are answered earlier, wherever they are in the passage
-            found = (score, -window.skipped, text)
-            best[window.question] = max(best[window.question], found, key=lambda one: one[:2])
+            candidate = (score, -window.skipped, text)
+            best[window.question] = max(best[window.question], candidate, key=lambda one: one[:2])
     answers = [text for *_, text in best]
     right = [
         exact_match(answer, question.answers) == 1

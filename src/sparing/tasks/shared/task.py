@@ -48,8 +48,9 @@ class Examples(Dataset[dict[str, Tensor]]):
     the examples, are ranked for. ``pairs`` are both texts of each example as they were read, where
     a pretrained tokenizer made one input of them: an embedding model reads each alone.
     ``windows`` are the first position and the one past the last of what a model reads at once of a
-    passage: then an example is the whole row, and a batch has all of its windows. ``compared`` are
-    pairs of the examples, whose vectors' cosines are scored; a part of a split has none.
+    passage. Then an example is the whole row, and a batch has all of its windows. ``compared`` are
+    pairs of the examples that are scored by the cosine of their vectors; a part of a split has
+    none.
     """
 
     input_name: Literal["pixel_values", "input_ids", "values"]

@@ -92,8 +92,8 @@ def best_in_windows(
 
     A window is the position of its first token of the passage, and the logits of those tokens.
     """
-    found = ((start, *best_span(logits)) for start, logits in passages if len(logits))
-    start, first, last, score = max(found, key=lambda one: one[-1])
+    answers = ((start, *best_span(logits)) for start, logits in passages if len(logits))
+    start, first, last, score = max(answers, key=lambda one: one[-1])
     return start + first, start + last, score
 
 

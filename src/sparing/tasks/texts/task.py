@@ -11,16 +11,17 @@ from torch import Tensor
 
 from sparing.core.errors import DataError, UsageError, listed, quoted
 from sparing.core.paths import expanded
-from sparing.foreign.kinds import answer_kind, by_token, stated_class
+from sparing.foreign.kinds import ByToken, answer_kind, by_token, stated_class
 from sparing.foreign.pretrained import open_config
 from sparing.foreign.sentences import Sentences, sentences_in
 from sparing.tasks._columns import WHOLE, in_order
 from sparing.tasks.shared.questions import each_window, windows_note
 from sparing.tasks.shared.table import Row
-from sparing.tasks.shared.task import UNLABELLED, Task
+from sparing.tasks.shared.task import UNLABELLED, Examples, Task
 from sparing.tasks.shared.text import (
     encoded_splits,
     fast_tokenizer,
+    pad_of,
     pretrained_encoder,
     require_fast,
 )
@@ -65,13 +66,7 @@ def task_of_texts(
     limit = min(filter(None, limits))
     outputs = class_names(config) if inside is None else _numbers_in(inside, config)
     facts, rows, notes = _rows_of(texts, config, inside, outputs)
-    answer = by_token(stated_class(config))
-    encoder = pretrained_encoder(tokenizer, limit, windows=answer == "span", words=bool(answer))
-    splits, cut = encoded_splits(rows, encoder, "class", limit)
-    for name, part in splits.items():
-        cut += windows_note(name, part, "rows")
-    if answer == "span":
-        splits["train"] = each_window(splits["train"])
+    splits, cut = _encoded(rows, tokenizer, limit, by_token(stated_class(config)))
     parts = splits["train"], splits["validation"], splits["test"]
     ids = [row for part in splits.values() for row in part.inputs]
     require_vocabulary(ids, vocabulary_of(config), tokenizer)
@@ -85,12 +80,25 @@ def task_of_texts(
         source=texts.train.source,
         **facts,
         vocabulary=len(tokenizer),
-        pad_id=encoder.pad,
+        pad_id=pad_of(tokenizer),
         tokenizer=tokenizer,
         more_tests={"calibrate": splits["calibrate"]},
         unlabelled=True,
         notes=(*texts.notes, *notes, *cut, *unknown_note(ids, tokenizer)),
     )
+
+
+def _encoded(
+    rows: Mapping[str, Sequence[Row]], tokenizer: Any, limit: int, answer: ByToken | None
+) -> tuple[dict[str, Examples], list[str]]:
+    """The examples of each split, and notes on what was cut; windows to train on are examples."""
+    encoder = pretrained_encoder(tokenizer, limit, windows=answer == "span", words=bool(answer))
+    splits, notes = encoded_splits(rows, encoder, "class", limit)
+    for name, part in splits.items():
+        notes += windows_note(name, part, "rows")
+    if answer == "span":
+        splits["train"] = each_window(splits["train"])
+    return splits, notes
 
 
 def class_names(config: Any) -> tuple[str, ...]:
