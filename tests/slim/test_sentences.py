@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 
 import pytest
@@ -136,4 +137,11 @@ def test_a_task_without_pairs_is_refused_with_what_to_do(given, tmp_path):
     )
     with pytest.raises(UsageError, match="give --texts FILE and use sparing evaluate"):
         prepare(Options(model=given[0].model, task=str(tmp_path / "one.csv")), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_too_few_independent_sentences_are_named_before_anything_is_written(given, tmp_path):
+    strict = replace(given[0], agree=0.97)
+    with pytest.raises(UsageError, match="has 79 independent .* needs at least 99: give --texts"):
+        prepare(strict, tmp_path / "run")
     assert not (tmp_path / "run").exists()

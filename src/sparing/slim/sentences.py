@@ -19,6 +19,7 @@ from sparing.tasks.texts import Parts, Texts, task_of_texts
 from sparing.tasks.texts.distinct import groups_of
 
 Pair = tuple[str, ...]
+INSTEAD = "give --texts FILE and use sparing evaluate"
 WORDS = ("to train on", "to choose by", "to calibrate", "to test")
 
 
@@ -30,24 +31,30 @@ def embeds(model: str) -> bool:
     return sentences_in(folder) is not None and not is_classifier(model)
 
 
-def sentences_task(task: Task, model: str) -> Task:
+def sentences_task(task: Task, model: str, needed: int) -> Task:
     """The sentences of a task of pairs, in four parts that share none; their labels are not used.
 
     The test part has every sentence of the test pairs, whose labels score every form at the end by
     the cosine of both vectors. Validation pairs are halved to choose and to calibrate. A group of
     pairs that share a sentence gives one: those of a pair are not independent. Sentences to train
     on are in none of these pairs; case and marks make no difference.
-    Raises ``UsageError`` for a task without such pairs.
+    Raises ``UsageError`` for a task without such pairs, or with fewer than ``needed`` sentences to
+    calibrate.
     """
     held = {name: task.split(name) for name in ("train", "validation", "test")}
     if task.answer != "number" or any(part.pairs is None for part in held.values()):
         raise UsageError(
             f"task {task.name} has no pairs of texts with a number, which score an embedding "
-            "model: take sts, stsb or trec-qa, or give --texts FILE and use sparing evaluate"
+            f"model: take sts or stsb, or {INSTEAD}"
         )
     task.require_labels("test")
     train, validation, test = (part.pairs or () for part in held.values())
     parts, notes = _parts(task.name, train, validation, test)
+    if len(parts.calibrate) < needed:
+        raise UsageError(
+            f"task {task.name} has {len(parts.calibrate):,} independent sentences to calibrate, and "
+            f"this promise needs at least {needed:,}: {INSTEAD}"
+        )
     made = task_of_texts(parts, model)
     number = {row[0]: index for index, row in enumerate(parts.test.rows)}
     rows = torch.tensor([[number[text] for text in pair] for pair in test])

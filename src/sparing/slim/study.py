@@ -107,7 +107,8 @@ def task_of(options: Options, data: Path | None = None) -> tuple[Task, Mapping[s
         return task, options.task_options
     task, resolved = load_for(options.task, options.task_options, options.model, data)
     if embeds(options.model):
-        return sentences_task(task, options.model), resolved
+        needed = examples_needed(options.changed, options.delta)
+        return sentences_task(task, options.model, needed), resolved
     require_tuned(options.model, task)
     return (task if task.answer == "class" else followed(task)), resolved
 
