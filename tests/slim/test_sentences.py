@@ -142,6 +142,6 @@ def test_a_task_without_pairs_is_refused_with_what_to_do(given, tmp_path):
 
 def test_too_few_independent_sentences_are_named_before_anything_is_written(given, tmp_path):
     strict = replace(given[0], agree=0.97)
-    with pytest.raises(UsageError, match="has 79 independent .* needs at least 99: give --texts"):
+    with pytest.raises(UsageError, match=r"has 79 independent .* needs at least 99: give --texts"):
         prepare(strict, tmp_path / "run")
     assert not (tmp_path / "run").exists()

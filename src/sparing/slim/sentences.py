@@ -52,8 +52,8 @@ def sentences_task(task: Task, model: str, needed: int) -> Task:
     parts, notes = _parts(task.name, train, validation, test)
     if len(parts.calibrate) < needed:
         raise UsageError(
-            f"task {task.name} has {len(parts.calibrate):,} independent sentences to calibrate, and "
-            f"this promise needs at least {needed:,}: {INSTEAD}"
+            f"task {task.name} has {len(parts.calibrate):,} independent sentences to calibrate, "
+            f"and this promise needs at least {needed:,}: {INSTEAD}"
         )
     made = task_of_texts(parts, model)
     number = {row[0]: index for index, row in enumerate(parts.test.rows)}
