@@ -30,7 +30,7 @@ from sparing.experiment.study import base_config
 from sparing.measure.inputs import InputTimes, fastest, speed_up, time_inputs
 from sparing.report.markdown import plain_table
 from sparing.slim.evidence.candidates import DENSE, OURS, Candidate
-from sparing.slim.evidence.verify import as_scored
+from sparing.slim.evidence.verify import as_scored, truth_of
 from sparing.slim.inputs import inputs_of
 from sparing.slim.steps import Steps, gap_record, logits_one_by_one
 from sparing.tasks.shared.scores import metric
@@ -68,7 +68,7 @@ def rows_of(steps: Steps, runs: Mapping[Key, Any]) -> list[dict[str, Any]]:
     chosen, times = timed(steps, runs)
     models, task = steps.models, steps.task
     name = (*models.scored, task.metric)[0]
-    truth = models.given.truth(models.given.test) if models.scored else task.test.labels
+    truth = truth_of(models.given) if models.scored else task.test.labels
     answers = answers_of(steps, runs, chosen)
     rows = []
     for (model, precision), key in chosen.items():

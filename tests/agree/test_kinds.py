@@ -27,6 +27,7 @@ from sparing.experiment.schema import schema_of
 from sparing.tasks.texts import read_texts
 from tests.agree.kinds import export, save
 from tests.agree.models import rows
+from tests.tasks.slow_windows import slow_best
 
 UNTIMED = Options(timed=0)
 PAIRS = [(f"{n // 4} q", f"{text} {text}") for n, text in enumerate(rows(40))]
@@ -119,18 +120,23 @@ def test_entities_are_those_of_the_pipeline(models):
 
 def test_spans_are_those_of_both_logits(models):
     first, second = models["span"]
-    pairs = [(f"{n} a", text * 2) for n, text in enumerate(rows(30))]
+    pairs = [(f"{n} a", f"{text} " * (1 + n % 4)) for n, text in enumerate(rows(30))]
     answers = []
     for folder in (first, second):
         model = AutoModelForQuestionAnswering.from_pretrained(folder).eval()
         tokenizer = AutoTokenizer.from_pretrained(folder)
         answers.append([best_span(model, tokenizer, *pair) for pair in pairs])
+    several = sum(answer[2] > 1 for answer in answers[0])
+    assert 5 < several < 30
     result = compared(first, second, pairs)
+    assert any(f"{several} passages are longer than its 32" in note for note in result.notes)
+    batched = run(str(first), str(second), read_texts(pairs), Options(batch=4, timed=8))
+    assert batched.agreement == result.agreement
     expected = {
         n + 1: pair for n, pair in enumerate(zip(*answers, strict=True)) if pair[0] != pair[1]
     }
     assert {c.row: (c.before, c.after) for c in result.changes} == {
-        row: tuple(text for _, text in pair) for row, pair in expected.items()
+        row: tuple(answer[1] for answer in pair) for row, pair in expected.items()
     }
     assert 0 < len(expected) < 30
     with pytest.raises(DataError, match="a question and its passage are two texts a row"):
@@ -138,22 +144,9 @@ def test_spans_are_those_of_both_logits(models):
 
 
 def best_span(model, tokenizer, question, passage):
-    """The best span as its characters and its text, by all pairs."""
-    encoded = tokenizer(
-        *(question, passage),
-        truncation="only_second",
-        max_length=32,
-        return_offsets_mapping=True,
-        return_tensors="pt",
-    )
-    offsets = encoded.pop("offset_mapping")[0].tolist()
-    with torch.inference_mode():
-        made = model(**encoded)
-    inside = [n for n, part in enumerate(encoded.sequence_ids(0)) if part == 1]
-    starts, ends = made.start_logits[0].tolist(), made.end_logits[0].tolist()
-    _, i, j = max((starts[i] + ends[j], -i, -j) for i in inside for j in inside if i <= j < i + 30)
-    start, end = offsets[-i][0], offsets[-j][1]
-    return (start, end), passage[start:end]
+    """The best span of all windows as its characters and its text, and how many windows."""
+    start, end, _, windows = slow_best(model, tokenizer, question, passage, 32)
+    return (start, end), passage[start:end], windows
 
 
 def embedded(folder, texts):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -22,13 +23,19 @@ def written(steps, form, folder, python=sys.executable):
     return card, np.array(ast.literal_eval(numbers))
 
 
-def printed_by(steps, form, folder, python=sys.executable):
-    """The card of a form's folder, and what its program prints without PyTorch."""
+def printed_by(steps, form, folder, python=sys.executable, passage=""):
+    """The card of a form's folder, and what its program prints without PyTorch.
+
+    A passage replaces that of the example.
+    """
     folder.mkdir()
     write_serving(steps, form, promised(form), folder)
     card = (folder / "README.md").read_text()
     program = card.partition("```python\n")[2].partition("```")[0]
-    assert len(program.splitlines()) <= 25
+    assert len(program.splitlines()) <= 28
+    if passage:
+        assert program.count('"another text"') == 1
+        program = program.replace('"another text"', json.dumps(passage))
     run = subprocess.run(
         [python, "-c", f"{program}\nimport sys\nassert 'torch' not in sys.modules"],
         cwd=folder,

@@ -23,6 +23,7 @@ from sparing.tasks.shared.tokens import span_codes, words_of
 from tests.agree.kinds import ENTITIES, save
 from tests.slim.conftest import TINY, of_name, only, run_of, texts_of
 from tests.slim.served import expected, formed, printed_by
+from tests.tasks.slow_windows import slow_best
 
 AUTO = {"entities": AutoModelForTokenClassification, "span": AutoModelForQuestionAnswering}
 TASKS = {"entities": "token-classification", "span": "question-answering"}
@@ -41,7 +42,8 @@ def options(kind, texts_file, tmp_path_factory):
     if kind == "span":
         texts, rows = folder / "pairs.jsonl", texts_of(1240)
         pairs = zip(rows[::2], rows[1::2], strict=True)
-        lines = (json.dumps({"question": q[:20], "passage": f"{p} end"}) for q, p in pairs)
+        given = ((f"{n} {q[:8]}", f"{p[:30]} {n}") for n, (q, p) in enumerate(pairs))
+        lines = (json.dumps(dict(zip(("question", "passage"), row, strict=True))) for row in given)
         texts.write_text("\n".join(lines) + "\n")
     return Options(model=str(model), task="", texts=str(texts), **TINY)
 
@@ -165,6 +167,50 @@ def test_the_program_on_the_card_of_the_served_folder_gives_the_answer(
     first, last = span_codes(logits, words_of(inputs.encodings[0])).long().tolist()
     places = inputs.encodings[0].offsets
     assert printed == "another text"[places[first][0] : places[last][1]]
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_the_program_on_the_card_reads_a_long_passage_in_windows(
+    finished, options, kind, engine, tmp_path
+):
+    if kind != "span":
+        return
+    steps = steps_of(options, task_of(options)[0], finished.folder)
+    assert any(len(windows) > 1 for windows in steps.task.test.windows)
+    form, model = formed("dense", engine), AutoModelForQuestionAnswering.from_pretrained
+    seen = set()
+    for number, long in enumerate(texts_of(4, seed=5)):
+        printed = printed_by(steps, form, tmp_path / str(number), passage=long)[1]
+        start, end, _, windows = slow_best(
+            model(options.model).eval(), steps.task.tokenizer, "a text", long, limit=32
+        )
+        assert windows > 2
+        assert printed == long[start:end].strip()
+        seen.add(start > 20)
+    assert seen == {True, False} or engine == "openvino"
+
+
+def test_a_question_counts_once_and_its_answer_is_the_slow_one(finished, options, kind):
+    """As many answers as questions, each the best of all windows of the dense model."""
+    if kind != "span":
+        return
+    task = task_of(options)[0]
+    several = [len(windows) for windows in task.test.windows]
+    assert max(several) > 1 == min(several)
+    assert any(f"{sum(n > 1 for n in several):,} of {len(several):,} rows" in n for n in task.notes)
+    answers = load_file(finished.folder / "answers.safetensors")
+    dense = next(v for name, v in answers.items() if name.startswith("dense, eager float32"))
+    (seen,) = of_name(finished, "disagreement")
+    assert seen.count == len(task.more_tests["calibrate"])
+    assert len(dense) == len(task.test)
+    model = AutoModelForQuestionAnswering.from_pretrained(options.model).eval()
+    for row, line in enumerate(_lines(task)):
+        given = line["question"], line["passage"]
+        offsets = task.tokenizer(*given, return_offsets_mapping=True)["offset_mapping"]
+        first, last = dense[row, :2].long().tolist()
+        expected = slow_best(model, task.tokenizer, *given, limit=32)
+        assert (offsets[first][0], offsets[last][1]) == expected[:2]
+        assert expected[3] == several[row]
 
 
 def test_they_need_texts_and_take_no_rule(options, kind, tmp_path):

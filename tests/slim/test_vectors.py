@@ -129,9 +129,9 @@ def test_sentence_transformers_opens_the_served_folder_in_openvino(finished, opt
     np.testing.assert_allclose(vectors, ours.encode(texts), atol=0.02)  # bfloat16, on some
 
 
-def test_an_embedding_model_needs_texts(embedder, tmp_path):
-    with pytest.raises(Unsupported, match="give --texts FILE"):
-        prepare(Options(model=str(embedder), task="sst2"), tmp_path / "run")
+def test_an_embedding_model_needs_texts_or_a_task(embedder, tmp_path):
+    with pytest.raises(Unsupported, match="give --texts FILE, which needs no labels, or a --task"):
+        prepare(Options(model=str(embedder), task=""), tmp_path / "run")
 
 
 def test_dropped_tokens_and_objects_are_refused_before_anything_is_written(

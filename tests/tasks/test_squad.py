@@ -13,8 +13,6 @@ from sparing.models import build_model
 from sparing.tasks import load_task
 from sparing.tasks.shared.spans import (
     Question,
-    Window,
-    best_answers,
     exact_match,
     normalised,
     text_values,
@@ -22,6 +20,7 @@ from sparing.tasks.shared.spans import (
 )
 from sparing.tasks.squad import read_questions
 from sparing.train import Distillation, Recipe, evaluate, train
+from sparing.train._spans import answers_in
 from sparing.transfer.swap import swap
 from tests.tasks.tokenizers import save_tokenizer
 from tests.train.small import equal, weights
@@ -127,28 +126,12 @@ def test_windows_cover_passages_and_hold_the_answers(task):
 
 
 def test_the_gold_outputs_give_the_gold_answers(task):
-    passages, best = task.test.passages, {}
-    for logits, window in zip(_gold(task, task.test), passages.windows, strict=True):
-        ranked = best_answers(logits, window, passages.questions[window.question].passage)
-        before = best.get(window.question)
-        if before is None or ranked[0].score > before.score:
-            best[window.question] = ranked[0]
-    answers = [best[number].text for number in range(9)]
+    passages = task.test.passages
+    batches = (([row], logits[None]) for row, logits in enumerate(_gold(task, task.test)))
+    answers, right = answers_in(passages, batches)
+    assert all(right)
     values = text_values(task.metrics, answers, passages.questions)
     assert values == {"token_f1": [1.0] * 9, "exact_match": [1.0] * 9}
-
-
-def test_the_n_best_are_in_order_and_answers_are_neither_backward_nor_long():
-    window = Window(0, 2, torch.tensor([[0, 2], [3, 5], [6, 8]], dtype=torch.int32))
-    logits = torch.tensor([[99.0, 99], [99, 99], [1, 0], [0, 5], [3, 1], [99, 99]])
-    ranked = best_answers(logits, window, "aa bb cc")
-    assert [answer.text for answer in ranked] == ["aa bb", "bb", "cc", "aa bb cc", "aa", "bb cc"]
-    assert [answer.score for answer in ranked] == [6.0, 5.0, 4.0, 2.0, 1.0, 1.0]
-    short = best_answers(logits, window, "aa bb cc", longest=1)
-    assert [answer.text for answer in short] == ["bb", "cc", "aa"]
-    assert best_answers(logits, window, "aa bb cc", count=1) == []
-    none = Window(0, 2, torch.zeros(0, 2, dtype=torch.int32))
-    assert best_answers(logits, none, "") == []
 
 
 def test_passages_are_never_split_between_train_and_validation(task, options):

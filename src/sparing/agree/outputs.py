@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 from sparing.agree.model import Array, Inputs, TextModel, as_whole_numbers
 from sparing.answers import Answers, Encoded, Settings
 from sparing.answers.kinds import Rows
+from sparing.answers.spans import in_windows
 from sparing.core.errors import DataError, NotFinite, Unsupported, UsageError, listed, quoted
 from sparing.measure.machine import threads as pinned
 from sparing.tasks.shared.text import pad_of
@@ -22,11 +23,15 @@ Progress = Callable[[float], None]
 
 
 class Encoder:
-    """Texts as token numbers for one model, by its tokenizer, cut to its limit."""
+    """Texts as token numbers for one model, by its tokenizer.
+
+    Texts are cut to its limit; passages that are longer are read in windows.
+    """
 
     def __init__(self, model: TextModel, texts: Texts) -> None:
         self.model, self.texts = model, texts
         self.places = model.answer.by_token and getattr(model.tokenizer, "is_fast", False)
+        self.in_windows = self.places and model.answer.name == "span"
         self.pad = pad_of(model.tokenizer)
 
     def encode(self, index: int) -> Encoded:
@@ -35,9 +40,10 @@ class Encoder:
         row = (self.model.prompt + first, *rest)
         more = {"return_offsets_mapping": True} if self.places else {}
         where = f"{self.texts.source}: row {index + 1}"
-        encoded = self.model.answer.encode(
-            self.model.tokenizer, row, self.model.limit, where, **more
-        )
+        limit = self.model.limit
+        if self.in_windows:
+            limit, more = None, {**more, "verbose": False}  # it would warn of long rows
+        encoded = self.model.answer.encode(self.model.tokenizer, row, limit, where, **more)
         values = {name: list(row) for name, row in encoded.items() if name in self.model.takes}
         if not values.get("input_ids"):
             raise DataError(f"{self.texts.source}: row {index + 1} has no tokens")
@@ -47,14 +53,30 @@ class Encoder:
         if not self.places:
             return Encoded(values)
         offsets = [(int(start), int(end)) for start, end in encoded["offset_mapping"]]
-        return Encoded(values, offsets, encoded.sequence_ids(0), encoded.word_ids(0))
+        made = Encoded(values, offsets, encoded.sequence_ids(0), encoded.word_ids(0))
+        if not self.in_windows or self.model.limit is None:
+            return made
+        return in_windows(made, self.model.limit, where)
 
-    def inputs(self, indices: Sequence[int]) -> Inputs:
-        """These rows as one batch, tokenised now."""
-        return self.batch([self.encode(index) for index in indices])
+    def inputs(self, indices: Sequence[int]) -> list[Inputs]:
+        """These rows as one batch, tokenised now; as several where they have more windows."""
+        read = [part for index in indices for part in self.encode(index).read]
+        return [made for _, made in self.batches(read, len(indices))]
+
+    def batches(self, rows: Sequence[Encoded], size: int) -> Iterator[tuple[int, Inputs]]:
+        """Batches of so many rows, and how many of each are given: a file may fix the size."""
+        for start in range(0, len(rows), size):
+            part = [*rows[start : start + size]]
+            missing = size - len(part) if self.model.batch is not None else 0
+            yield len(part), self.batch([*part, *part[-1:] * missing])
+
+    def is_cut(self, encoded: Encoded) -> bool:
+        """Whether a row is as long as the limit, so that it may be cut."""
+        limit = self.model.limit
+        return limit is not None and len(encoded) >= limit and not self.in_windows
 
     def notes(self, encoded: Sequence[Encoded]) -> list[str]:
-        """Notes on texts as long as the limit, and on unknown tokens.
+        """Notes on texts as long as the limit, on windows, and on unknown tokens.
 
         Raises ``UsageError`` for token numbers beyond the model's.
         """
@@ -62,8 +84,12 @@ class Encoder:
         ids = [torch.tensor(row.values["input_ids"]) for row in encoded]
         if size is not None:
             require_vocabulary(ids, size, self.model.tokenizer)
-        long = sum(len(row) >= limit for row in ids) if limit is not None else 0
+        long = sum(map(self.is_cut, encoded))
         notes = [f"{name}: {long:,} texts reach its {limit} tokens and may be cut"] if long else []
+        several = sum(bool(row.windows) for row in encoded)
+        if several:
+            words = f"{several:,} passages are longer than its {limit} tokens"
+            notes.append(f"{name}: {words}; the best answer in all of their windows counts")
         return [
             *notes,
             *(f"{name}: {note}" for note in unknown_note(ids, self.model.tokenizer)),
@@ -89,26 +115,28 @@ def outputs_of(
 ) -> list[Array]:
     """The model's output for each text, in batches of neighbours; that of pads is left out.
 
-    Raises ``NotFinite`` for outputs that are not finite, naming the text.
+    Of a text in windows it is their tokens' outputs, one window after another. Raises ``NotFinite``
+    for outputs that are not finite, naming the text.
     """
-    outputs: list[Array] = []
+    outputs: list[list[Array]] = [[] for _ in encoded]
     model, texts = encoder.model, encoder.texts
+    owners = [index for index, row in enumerate(encoded) for _ in row.read]
+    read, done = [part for row in encoded for part in row.read], 0
     with pinned(threads):
-        for start in range(0, len(encoded), batch):
-            part = [*encoded[start : start + batch]]
-            missing = batch - len(part) if model.batch is not None else 0
-            made = model.run(encoder.batch([*part, *part[-1:] * missing]))
-            for row, output in zip(part, made, strict=False):
-                used = output[: len(row)] if model.answer.by_token else output
+        for count, inputs in encoder.batches(read, batch):
+            numbers = range(done, done + count)
+            for number, output in zip(numbers, model.run(inputs), strict=False):
+                index = owners[number]
+                used = output[: len(read[number])] if model.answer.by_token else output
                 if not np.isfinite(used).all():
-                    index = len(outputs)
                     raise NotFinite(
                         f"{model.name} gives outputs that are not finite for text {index + 1}: "
                         f"{quoted(' | '.join(texts.rows[index]), 80)}"
                     )
-                outputs.append(used.astype(np.float64))
-            on_progress(min(1.0, (start + batch) / len(encoded)))
-    return outputs
+                outputs[index].append(used.astype(np.float64))
+            done += count
+            on_progress(done / len(read))
+    return [made[0] if len(made) == 1 else np.concatenate(made) for made in outputs]
 
 
 def require_batch(model: TextModel, batch: int) -> None:

@@ -213,7 +213,9 @@ def _notes(models: Mapping[str, TextModel]) -> list[str]:
     notes = []
     if len({model.limit for model in models.values()}) > 1:
         listed = ", ".join(f"{c.name} at {c.limit or 'no'} tokens" for c in models.values())
-        notes.append(f"longer texts are cut: {listed}")
+        spans = next(iter(models.values())).answer.name == "span"
+        how = "longer passages are read in windows" if spans else "longer texts are cut"
+        notes.append(f"{how}: {listed}")
     tokenizers = [c.tokenizer.get_vocab() for c in models.values() if c.tokenizer]
     if any(vocabulary != tokenizers[0] for vocabulary in tokenizers):
         notes.append("the models have different tokenizers; each reads the texts by its own")
@@ -252,10 +254,10 @@ def _speed(
     ready = {role: {group[0]: encoders[role].inputs(group) for group in groups} for role in (A, B)}
 
     def without(role: str) -> Callable[[list[int]], Any]:
-        return lambda group: models[role].run(ready[role][group[0]])
+        return lambda group: [models[role].run(one) for one in ready[role][group[0]]]
 
     def including(role: str) -> Callable[[list[int]], Any]:
-        return lambda group: models[role].run(encoders[role].inputs(group))
+        return lambda group: [models[role].run(one) for one in encoders[role].inputs(group)]
 
     calls = {role: without(role) for role in (A, B)}
     calls |= {f"{role} with tokenizer": including(role) for role in (A, B)}

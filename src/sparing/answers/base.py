@@ -48,16 +48,23 @@ class Encoded:
 
     ``offsets`` are the first character of each token and the one after its last. ``parts`` are the
     numbers of their texts, None for marks of the tokenizer, and ``words`` those of their words. All
-    three are empty where the tokenizer does not give them.
+    three are empty where the tokenizer does not give them. ``windows`` are the windows of a passage
+    that the model reads one after another, each with the question; none where it reads the row.
     """
 
     values: Mapping[str, list[int]]
     offsets: Sequence[tuple[int, int]] = field(default=(), repr=False)
     parts: Sequence[int | None] = field(default=(), repr=False)
     words: Sequence[int | None] = field(default=(), repr=False)
+    windows: Sequence[Encoded] = field(default=(), repr=False)
 
     def __len__(self) -> int:
         return len(self.values["input_ids"])
+
+    @property
+    def read(self) -> Sequence[Encoded]:
+        """What the model reads at once: its windows, or the row."""
+        return self.windows or (self,)
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sparing.answers.base import Answers, Array, Encoded, Finding, Flags
 from sparing.core.errors import DataError, Unsupported
 from sparing.tasks.shared.spans import token_f1
-from sparing.tasks.shared.tokens import LONGEST
+from sparing.tasks.shared.windows import best_in_windows, windows_in
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,28 +57,51 @@ class Spans(Answers):
         )
 
 
+def in_windows(encoded: Encoded, limit: int, where: str) -> Encoded:
+    """The row with its windows, where a model reads ``limit`` tokens of it at once.
+
+    Raises ``DataError``, which names the row by ``where``, if the question leaves no token.
+    """
+    ranges = windows_in([part == 1 for part in encoded.parts], limit)
+    if ranges is None:
+        raise DataError(f"{where}: the question leaves the passage no token")
+    if len(ranges) == 1:
+        return encoded
+    first, past = int(ranges[0, 0]), int(ranges[-1, 1])
+
+    def of_window(row: Sequence[Any], start: int, end: int) -> list[Any]:
+        return [*row[:first], *row[start:end], *row[past:]]
+
+    windows = []
+    for start, end in ranges.tolist():
+        values = {name: of_window(row, start, end) for name, row in encoded.values.items()}
+        places = (encoded.offsets, encoded.parts, encoded.words)
+        windows.append(Encoded(values, *(of_window(row, start, end) for row in places)))
+    return replace(encoded, windows=windows)
+
+
 def span_of(logits: Array, encoded: Encoded) -> tuple[int, int, float]:
     """The best answer of one row from its logits (tokens, first and last): characters and score.
 
-    It is the pair of tokens of the passage with the largest sum, in order and at most 30 tokens
-    long. Source: Devlin et al., 2019, arXiv 1810.04805, section 4.2. Raises ``DataError`` where the
-    question leaves the passage no token.
+    The tokens of its windows are one after another. Raises ``DataError`` where the question leaves
+    the passage no token.
     """
     if not encoded.parts:
         raise Unsupported(
             "answers in passages need a tokenizer that gives the places of tokens: a fast one of "
             "transformers"
         )
-    inside = [token for token, part in enumerate(encoded.parts) if part == 1]
-    if not inside:
+    read, places, position = list[tuple[int, Tensor]](), list[tuple[int, int]](), 0
+    for window in encoded.read:
+        inside = [token for token, part in enumerate(window.parts) if part == 1]
+        of_window = logits[position : position + len(window)][inside]
+        read.append((len(places), torch.from_numpy(of_window)))
+        places += [window.offsets[token] for token in inside]
+        position += len(window)
+    if not places:
         raise DataError("the question leaves no token of the passage")
-    starts, ends = logits[inside, 0], logits[inside, 1]
-    sums = starts[:, None] + ends[None, :]
-    lengths = np.arange(len(inside))[None, :] - np.arange(len(inside))[:, None]
-    sums = np.where((lengths >= 0) & (lengths < LONGEST), sums, -np.inf)
-    first, last = np.unravel_index(int(sums.argmax()), sums.shape)
-    begin, end = encoded.offsets[inside[int(first)]][0], encoded.offsets[inside[int(last)]][1]
-    return int(begin), int(end), float(sums[first, last])
+    first, last, score = best_in_windows(read)
+    return int(places[first][0]), int(places[last][1]), score
 
 
 def require_pairs(rows: Sequence[tuple[str, ...]], source: str) -> None:

@@ -52,16 +52,50 @@ for name in chain["segments"]:
     answer = {answer}{leaving}
 {printing}"""
 ANSWER = 'outputs.get("sentence_embedding", outputs.get("logits"))[0]'
-ENDS = 'numpy.stack((outputs["start_logits"][0], outputs["end_logits"][0]), -1)'
+# A passage that is too long is read in windows; of all their answers the best one counts.
+SPANS = """import {first}numpy, {engine}, tokenizers
+tokenizer = tokenizers.Tokenizer.from_file("tokenizer.json")
+tokenizer.no_padding()
+tokenizer.no_truncation()
+{opening}
+question, passage = {example}
+room = {longest} - len(tokenizer.encode(question, "").ids)
+tokenizer.enable_truncation({longest}, stride=min({stride}, room // 2), strategy="only_second")
+whole, found = tokenizer.encode(question, passage), []
+for text in [whole, *whole.overflowing]:
+    types, mask = text.type_ids, text.attention_mask
+    rows = dict(input_ids=text.ids, attention_mask=mask, token_type_ids=types)
+    inputs = {{name: numpy.array([rows[name]]) for name in {names}}}
+{running}
+    starts, ends = outputs["start_logits"][0], outputs["end_logits"][0]
+    inside = [number for number, part in enumerate(text.sequence_ids) if part == 1]
+    pairs = [(first, last) for first in inside for last in inside if first <= last < first + 30]
+    first, last = max(pairs, key=lambda pair: starts[pair[0]] + ends[pair[1]])
+    found.append((starts[first] + ends[last], text.offsets[first][0], text.offsets[last][1]))
+score, begin, end = max(found, key=lambda one: one[0])
+print(passage[begin:end])"""
+SPANS_IN = {
+    "onnxruntime": {
+        "first": "",
+        "opening": """model = onnxruntime.InferenceSession("onnx/model.onnx")
+names = [made.name for made in model.get_outputs()]""",
+        "running": """    given = {each.name: inputs[each.name] for each in model.get_inputs()}
+    outputs = dict(zip(names, model.run(None, given)))""",
+    },
+    "openvino": {
+        "first": "json, ",
+        "opening": """core, settings = openvino.Core(), {{"INFERENCE_PRECISION_HINT": "{hint}"}}
+(name,) = json.load(open("chain.json"))["segments"]
+model = core.compile_model(name, "CPU", settings)""",
+        "running": """    given = {each.any_name: inputs[each.any_name] for each in model.inputs}
+    outputs = {made.any_name: held for made, held in model(given).items()}""",
+    },
+}
 # How the answer of models that answer for each token is read.
 PRINTING = {
     "entities": """import json
 labels = json.load(open("config.json"))["id2label"]
 print([(token, labels[str(number)]) for token, number in zip(text.tokens, answer.argmax(-1))])""",
-    "span": """inside = [number for number, part in enumerate(text.sequence_ids) if part == 1]
-pairs = [(first, last) for first in inside for last in inside if first <= last < first + 30]
-first, last = max(pairs, key=lambda pair: answer[pair[0], 0] + answer[pair[1], 1])
-print({passage}[text.offsets[first][0] : text.offsets[last][1]])""",
 }
 EXITING = """
     powers = numpy.exp(answer - answer.max())
@@ -143,21 +177,27 @@ def chain_program(
     *,
     exits: bool,
     kind: str = "class",
+    windows: tuple[int, int] = (0, 0),
 ) -> str:
     """The lines that open a folder's chain with its engine alone and answer one input.
 
     ``inputs`` are the names of the model's, and ``texts`` a text or a pair as an example; none for
     inputs that no tokenizer makes. A file of ONNX Runtime holds the whole chain. With ``exits`` the
     segments of OpenVINO run in turn until the largest class probability is above the threshold.
-    ``kind`` is what the model answers with.
+    ``kind`` is what the model answers with. ``windows`` are the most tokens of a window of a
+    passage, and how many tokens of it neighbours share.
     """
     example = ", ".join(map(json.dumps, texts))
+    if kind == "span":
+        parts = SPANS_IN[engine]
+        opening = parts["opening"]
+        opening = opening.format(hint=HINTS[floats]) if engine == "openvino" else opening
+        sizes = dict(zip(("longest", "stride"), windows, strict=True))
+        more = {**parts, "opening": opening, "names": list(inputs)}
+        return f"```python\n{SPANS.format(engine=engine, example=example, **sizes, **more)}\n```"
     reading = (TOKENS if texts else ARRAYS).format(names=list(inputs), example=example)
     printing = PRINTING.get(kind, "print(answer)")
-    if kind == "span":
-        printing = printing.format(passage=json.dumps(texts[1]))
-    answer = ENDS if kind == "span" else ANSWER
-    parts = {"reading": reading, "answer": answer, "printing": printing}
+    parts = {"reading": reading, "answer": ANSWER, "printing": printing}
     if engine == "onnxruntime":
         code = SESSION.format(**parts)
     else:

@@ -194,8 +194,7 @@ class _Part:
             where = f"{SOURCE}: row {index + 1}"
             self.values[index] = {ERROR: str(error).removeprefix(where).lstrip(": ")}
             return None
-        limit = self.served.model.limit
-        self.cut += limit is not None and len(tokens) >= limit
+        self.cut += self.encoder.is_cut(tokens)
         return tokens
 
     def _answer(self, batch: dict[int, Encoded]) -> None:

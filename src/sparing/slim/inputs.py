@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from sparing.tasks import Examples, Task
+from sparing.tasks.shared.windows import cut_item
 from sparing.train.answers import outputs_of
 
 if TYPE_CHECKING:
@@ -43,6 +45,27 @@ def inputs_of(task: Task, examples: Examples, batch: int) -> list[tuple[list[int
         inputs.pop("labels")
         batches.append((part, inputs))
     return batches
+
+
+def alone(
+    task: Task, examples: Examples, call: Callable[[dict[str, Any]], Tensor]
+) -> Iterator[Tensor]:
+    """What a call gives for each example, in their order; every window of a passage runs alone.
+
+    INT8 scales that a whole batch shares would make an answer depend on its neighbours. Of an
+    example in windows there are as many rows, padded to the longest.
+    """
+    for number in range(len(examples)):
+        item = examples[number]
+        parts = cut_item(item) if "windows" in item else [item]
+        made = []
+        for part in parts:
+            inputs = task.collate([{**part, "labels": item["labels"]}])
+            inputs.pop("labels")
+            made.append(call(inputs))
+        most = max(one.shape[-2] for one in made) if len(made) > 1 else 0
+        padded = (F.pad(one, (0, 0, 0, most - one.shape[-2])) if most else one for one in made)
+        yield torch.cat([*padded])
 
 
 def _parts(indices: list[int], size: int) -> list[list[int]]:

@@ -63,6 +63,17 @@ def _example(steps: Steps, prompt: str) -> tuple[str, ...]:
     return (f"{prompt}a text", "another text") if pairs else (f"{prompt}a text",)
 
 
+def _windows(steps: Steps) -> tuple[int, int]:
+    """The most tokens of a window of a passage, and how many neighbours share, as certified.
+
+    Where every passage is read at once, a window is as long as the model's limit.
+    """
+    task = steps.task
+    held = (windows for part in task.splits.values() for windows in part.windows or ())
+    several = any(len(windows) > 1 for windows in held)
+    return task.tokens if several else steps.forms.longest or task.tokens, task.stride
+
+
 def _card(steps: Steps, served: Candidate, promise: Promise) -> str:
     inside = _sentences(steps)
     lead, meaning = guarantee(promise)
@@ -84,6 +95,7 @@ def _card(steps: Steps, served: Candidate, promise: Promise) -> str:
             *(served.engine, floats, inputs, _example(steps, prompt)),
             exits=served.threshold < 1,
             kind=steps.task.answer,
+            windows=_windows(steps),
         ),
     ]
     return "\n\n".join(lines) + "\n"

@@ -22,7 +22,7 @@ from sparing.slim.evidence.candidates import DENSE as DENSE
 from sparing.slim.evidence.candidates import OURS as OURS
 from sparing.slim.evidence.candidates import Candidate
 from sparing.slim.evidence.certified import EPSILONS
-from sparing.slim.inputs import answers_to, inputs_of, texts_of, tokenizer_call
+from sparing.slim.inputs import alone, answers_to, inputs_of, texts_of, tokenizer_call
 from sparing.slim.models import Models, adaptive_form, held_out_parts
 from sparing.slim.options import Options
 from sparing.slim.search.exits import dense_flops
@@ -184,14 +184,11 @@ class Steps:
 
 
 def logits_one_by_one(steps: Steps, run: Any, examples: Examples) -> Tensor:
-    """The answers of a run to each input alone, in their order.
-
-    INT8 scales that a whole batch shares would make an answer depend on its neighbours.
-    """
+    """The answers of a run to each input alone, in their order."""
     task = steps.task
     logits = torch.zeros(len(examples), task.width)
-    for indices, inputs in inputs_of(task, examples, 1):
-        logits[indices] = task.read(run(inputs).float(), examples, indices)
+    for row, made in enumerate(alone(task, examples, run)):
+        logits[row] = task.read(made.float(), examples, [row])[0]
     return logits
 
 

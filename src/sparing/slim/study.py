@@ -41,6 +41,7 @@ from sparing.slim.options import Options, with_fewer
 from sparing.slim.saving import refuse_model_folder, save
 from sparing.slim.search.choose import choose_plan, survey_plans
 from sparing.slim.search.fixed_width import fine_tune, keep_tuned, static_records, train_static
+from sparing.slim.sentences import embeds, sentences_task
 from sparing.slim.steps import DENSE, OURS, Steps
 from sparing.slim.texts import answer_splits, followed, texts_task
 from sparing.tasks import Task
@@ -105,6 +106,9 @@ def task_of(options: Options, data: Path | None = None) -> tuple[Task, Mapping[s
         )
         return task, options.task_options
     task, resolved = load_for(options.task, options.task_options, options.model, data)
+    if embeds(options.model):
+        needed = examples_needed(options.changed, options.delta)
+        return sentences_task(task, options.model, needed), resolved
     require_tuned(options.model, task)
     return (task if task.answer == "class" else followed(task)), resolved
 
@@ -112,7 +116,7 @@ def task_of(options: Options, data: Path | None = None) -> tuple[Task, Mapping[s
 def steps_of(options: Options, task: Task, folder: Path, data: Path | None = None) -> Steps:
     """The steps of a run in this folder."""
     taught = _taught(options, task, data)
-    name = "text" if options.texts else options.task
+    name = "text" if options.texts or task.answer == "vector" else options.task
     dense, ours, fixed_width_epochs = recipes(options, task, name, taught)
     models = Models(
         source=options.model,

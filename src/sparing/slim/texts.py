@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from sparing.measure.calibration import examples_needed
 from sparing.slim.answer import Answer, Entities, Number, OneClass, SeveralLabels, Span, Vector
 from sparing.slim.inputs import answers_to
 from sparing.tasks import Examples, Task
-from sparing.tasks.shared.spans import words_in
+from sparing.tasks.shared.questions import each_question, each_window, windows_note
 from sparing.tasks.shared.task import UNLABELLED
 from sparing.tasks.texts import parts_of, read_texts, task_of_texts
 
@@ -68,41 +67,26 @@ def followed(task: Task) -> Task:
     """A labelled task of other answers than one class, as texts without labels are.
 
     The dense model's answers take the labels' place to train, choose and certify by. The labels of
-    the test split score every form at the end, by the other ``metrics``. Of answers in passages the
-    held-out questions are those with a passage in one window. Raises ``UsageError`` for a test
-    split without a score.
+    the test split score every form at the end, by the other ``metrics``. A question is one input,
+    however many windows its passage has. Raises ``UsageError`` for a test split without a score.
     """
     task.require_labels("test")
     if task.answer == "span":
-        task = _in_one_window(task)
+        task = _by_question(task)
     metric = BY_ANSWER[task.answer].metric
     return replace(task, metric=metric, metrics=(metric, *task.metrics), unlabelled=True)
 
 
-def _in_one_window(task: Task) -> Task:
-    """The task with windows as texts of their own; those of longer passages are only trained on."""
+def _by_question(task: Task) -> Task:
+    """The task with held-out questions as single inputs, and windows to train on as inputs."""
     splits, notes = dict[str, Examples](), [*task.notes]
     for name, examples in task.splits.items():
-        assert examples.passages is not None
-        windows = examples.passages.windows
-        seen = Counter(window.question for window in windows)
-        chosen = [row for row, window in enumerate(windows) if seen[window.question] == 1]
-        if name == "train":
-            chosen = [*range(len(windows))]
-        elif len(chosen) < len(seen):
-            notes.append(
-                f"{name}: {len(seen) - len(chosen)} of {len(seen)} questions have a passage of "
-                "several windows: left out"
-            )
-        if not chosen:
-            raise UsageError(f"task {task.name}: no passage of {name} is in one window")
-        part = examples.subset(chosen)
-        assert part.passages is not None
-        pairs = zip(part.passages.windows, part.lengths, strict=True)
-        splits[name] = replace(part, words=[words_in(window, count) for window, count in pairs])
+        splits[name] = each_window(examples) if name == "train" else each_question(examples)
+        if name != "train":
+            notes += windows_note(name, splits[name], "questions")
     train, validation, test = (splits.pop(name) for name in ("train", "validation", "test"))
-    cut = replace(task, train=train, validation=validation, test=test, more_tests=splits)
-    return replace(cut, notes=tuple(notes))
+    whole = replace(task, train=train, validation=validation, test=test, more_tests=splits)
+    return replace(whole, notes=tuple(notes))
 
 
 def labelled(task: Task) -> bool:

@@ -6,6 +6,7 @@ Source: Rajpurkar et al., 2016, arXiv 1606.05250.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def load(
     test = _drawn(questions["dev"], test_examples, seed)
     parts = {"train": train, "validation": validation, "test": test}
     splits = {name: _examples(part, reader, max_tokens, stride) for name, part in parts.items()}
-    return _task(splits, reader, _notes(questions, test))
+    return replace(_task(splits, reader, _notes(questions, test)), stride=stride)
 
 
 def _task(splits: dict[str, Examples], reader: Any, notes: tuple[str, ...]) -> Task:

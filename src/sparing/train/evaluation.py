@@ -199,5 +199,5 @@ def _outputs_and_losses(
         actual, needed = (" x ".join(map(str, shape)) for shape in (logits.shape[1:], expected))
         raise UsageError(f"the model gives {actual} outputs, but task {task.name} has {needed}")
     if task.by_token and labels.is_floating_point():  # another model's answers have no loss
-        return logits, torch.zeros(len(logits))
+        return logits, torch.zeros(len(labels))
     return logits, label_loss(logits, labels, reduction="none", answer=task.answer)

@@ -72,12 +72,13 @@ def fitting_batch(model: nn.Module, task: Task, examples: Examples, batch_size: 
     Answers depend on it only by rounding. Raises ``UsageError`` where one example alone cannot fit.
     """
     size, tokens = _longest(examples, batch_size)
+    rows = max(map(len, examples.rows), default=1) if tokens else 1
     free = free_bytes()
-    if predicted_bytes(model, size, tokens) <= EASY_SHARE * free:
+    if predicted_bytes(model, size * rows, tokens) <= EASY_SHARE * free:
         return batch_size
-    while size > 1 and predicted_bytes(model, size, tokens) > EASY_SHARE * free:
+    while size > 1 and predicted_bytes(model, size * rows, tokens) > EASY_SHARE * free:
         size //= 2
-    needed = predicted_bytes(model, size, tokens)
+    needed = predicted_bytes(model, size * rows, tokens)
     if needed > free:
         raise UsageError(_shortage(task.name, size, tokens, needed, "evaluating", ""))
     return size
@@ -112,9 +113,9 @@ def _eager_heads(model: nn.Module) -> int:
 
 
 def _longest(examples: Examples, batch_size: int) -> tuple[int, int]:
-    """Examples in a full batch, and tokens of the longest; no tokens of pictures and values."""
+    """Examples in a full batch, and tokens of the longest row; none of pictures and values."""
     texts = examples.input_name == "input_ids"
-    return min(batch_size, len(examples)), max(examples.lengths, default=0) if texts else 0
+    return min(batch_size, len(examples)), max(map(max, examples.rows), default=0) if texts else 0
 
 
 def _shortage(name: str, batch: int, tokens: int, needed: int, doing: str, smaller: str) -> str:

@@ -49,8 +49,7 @@ def refuse_others(source: str, *, texts: bool = False, task: bool = False) -> No
     """Raise ``Unsupported`` for a model folder that slim cannot make faster.
 
     From its configuration alone, before data is read: another kind of head, or a family without an
-    adaptive form. Models of other answers than a class need ``texts``, or a ``task`` that is named;
-    of vectors only ``texts`` will do.
+    adaptive form. Models of other answers than a class need ``texts``, or a ``task`` that is named.
     """
     from sparing.models import names
 
@@ -66,10 +65,10 @@ def refuse_others(source: str, *, texts: bool = False, task: bool = False) -> No
         raise Unsupported(f"{source} is {other} ({named}); slim takes a classifier")
     embeds = any((expanded(source) / name).is_file() for name in SENTENCE_FILES)
     if embeds and not is_classifier(source):
-        if not texts:
+        if not texts and not task:
             raise Unsupported(
-                f"{source} is an embedding model: give --texts FILE, which needs no labels, or "
-                "fine-tune a classifier first with sparing train TASK --model MODEL"
+                f"{source} is an embedding model: give --texts FILE, which needs no labels, or a "
+                "--task of pairs such as sts"
             )
         _require_family(source, config)
         return

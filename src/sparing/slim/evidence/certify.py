@@ -26,7 +26,7 @@ from sparing.slim.evidence.candidates import (
 )
 from sparing.slim.evidence.certified import certified_frontier
 from sparing.slim.evidence.screen import screen
-from sparing.slim.inputs import inputs_of
+from sparing.slim.inputs import alone
 from sparing.slim.search.choose import sample
 from sparing.slim.state import is_reference
 from sparing.slim.steps import Steps
@@ -154,9 +154,8 @@ def stored_name(key: Candidate, part: str) -> str:
 def _one_by_one(steps: Steps, chain: Chain, examples: Examples) -> Iterator[Tensor]:
     """The answers (1, exits, width) to each example in their order, one at a time."""
     task = steps.task
-    for row, inputs in sorted(inputs_of(task, examples, 1), key=lambda pair: pair[0]):
-        made = chain.every_exit(inputs)
-        yield torch.stack([task.read(at, examples, row) for at in made.unbind(1)], 1)
+    for row, made in enumerate(alone(task, examples, chain.every_exit)):
+        yield torch.stack([task.read(at, examples, [row]) for at in made.unbind(1)], 1)
 
 
 def _speeds(steps: Steps, both: BothForms, listed: Sequence[Candidate]) -> dict[Candidate, float]:

@@ -26,6 +26,7 @@ from sparing.slim.steps import (
     speed_record,
     time_records,
 )
+from sparing.tasks import Task
 from sparing.tasks.shared.scores import MEAN, metric
 from sparing.tasks.shared.spans import TEXT_METRICS, row_values
 from sparing.train import evaluate
@@ -247,8 +248,12 @@ def answer_all(steps: Steps) -> list[Record]:
 def as_scored(steps: Steps, name: str, answers: Tensor) -> tuple[str, Tensor]:
     """What a metric scores of the test split's answers, and by which metric.
 
-    Metrics of a span's text have a value for each row, and their mean is the score.
+    Metrics of a span's text have a value for each row, and their mean is the score. Vectors of
+    pairs are scored by their cosines.
     """
+    compared = steps.models.given.test.compared
+    if compared is not None and name in steps.models.scored:
+        return name, compared.cosines(answers)
     if name not in TEXT_METRICS:
         return name, answers
     passages = steps.models.given.test.passages
@@ -256,11 +261,17 @@ def as_scored(steps: Steps, name: str, answers: Tensor) -> tuple[str, Tensor]:
     return MEAN, row_values(name, answers, passages)
 
 
+def truth_of(given: Task) -> Tensor:
+    """What the labels' metrics score the test split's answers against."""
+    compared = given.test.compared
+    return given.truth(given.test) if compared is None else compared.truth
+
+
 def _whole(steps: Steps, answers: Tensor, dense: Tensor, form: Mapping[str, Label]) -> list[Record]:
     """One form's scores on the whole test split, and how far it is from the dense model."""
     models, records = steps.models, list[Record]()
     answered = steps.task.test.labels
-    right = models.given.truth(models.given.test)
+    right = truth_of(models.given)
     more = ("accuracy",) if steps.answer.exits else ()
     names = (*models.scored, steps.task.metric, *more)
     for name in dict.fromkeys(names):

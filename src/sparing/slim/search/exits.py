@@ -156,8 +156,10 @@ def _outcomes(
                     sure = encoder.confidence(number, trace.pooled[number], answer, by_head)
                     learned[index, indices] = sure.cpu()
             for number, lengths in enumerate(trace.lengths, start=1):
-                spent = encoder.flops(lengths, plan, number)
-                flops[number - 1, indices] = spent - (head if number == plan.layers else 0)
+                spent = encoder.flops(lengths, plan, number) - (
+                    head if number == plan.layers else 0
+                )
+                flops[number - 1, indices] = _sums(spent, examples, indices)
     result = Outcomes(plan, exits, logits, flops, head, examples.labels)
     if not encoder.confidences:
         return result
@@ -233,13 +235,21 @@ def dense_flops(model: AdaptiveClassifier, examples: Examples) -> Float[Tensor, 
     plan = full_plan(model.encoder.sizes)
     lengths = token_counts(model, examples)
     layers = [model.encoder.flops(lengths, plan, n) for n in range(1, plan.layers + 1)]
-    return torch.stack(layers).sum(0)
+    return _sums(torch.stack(layers).sum(0), examples, range(len(examples)))
 
 
-def token_counts(model: AdaptiveClassifier, examples: Examples) -> Int[Tensor, " examples"]:
-    """Tokens of each example; for images the patches and the tokens that the model adds."""
+def _sums(
+    values: Float[Tensor, " rows"], examples: Examples, indices: Sequence[int]
+) -> Float[Tensor, " batch"]:
+    """The sums of these examples' windows; one without windows is a single row."""
+    parts = torch.split(values, [len(examples.rows[index]) for index in indices])
+    return torch.stack([part.sum() for part in parts])
+
+
+def token_counts(model: AdaptiveClassifier, examples: Examples) -> Int[Tensor, " rows"]:
+    """Tokens of each row of all examples; of images the patches and what the model adds."""
     if examples.input_name == "input_ids":
-        return torch.tensor(examples.lengths)
+        return torch.tensor([tokens for sizes in examples.rows for tokens in sizes])
     return torch.full((len(examples),), tokens_left(model, model.longest))
 
 

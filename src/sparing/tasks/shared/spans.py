@@ -6,14 +6,16 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from sparing.core.errors import DataError, quoted
 from sparing.tasks.shared.tokens import MARK, SECOND
+from sparing.tasks.shared.windows import cut, windows_in
 
 ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 MARKS = str.maketrans("", "", string.punctuation)
@@ -37,11 +39,13 @@ class Window:
 
     ``question`` is the question's number, ``first`` the position of the segment's first token.
     ``places`` are the characters of the passage that each of its tokens covers, from and to.
+    ``skipped`` is how many tokens of the passage are before it.
     """
 
     question: int
     first: int
     places: Int[Tensor, "tokens 2"]
+    skipped: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,16 +62,8 @@ class Passages:
         number = {question: position for position, question in enumerate(numbers)}
         return Passages(
             [self.questions[question] for question in numbers],
-            [Window(number[chosen.question], chosen.first, chosen.places) for chosen in windows],
+            [replace(chosen, question=number[chosen.question]) for chosen in windows],
         )
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A possible answer and its score, the sum of the logits of its first and last token."""
-
-    text: str
-    score: float
 
 
 def normalised(text: str) -> str:
@@ -146,30 +142,32 @@ def windows_of(
 
     A passage longer than ``max_tokens`` allows gives several windows, which share ``stride``
     tokens. Where the answer is not wholly in a window, both are 0, the class token. Questions are
-    cut to 64 tokens.
+    cut to 64 tokens. Raises ``DataError`` where one leaves its passage no token.
 
     Source: Devlin et al., 2019, arXiv 1810.04805, section 4.2.
     """
     encoded = tokenizer(
         [_cut(question.text, tokenizer) for question in questions],
         [question.passage for question in questions],
-        truncation="only_second",
-        max_length=max_tokens,
-        stride=stride,
-        return_overflowing_tokens=True,
         return_offsets_mapping=True,
+        verbose=False,  # it would warn of long rows
     )
-    windows, spans = [], []
-    for number, owner in enumerate(encoded["overflow_to_sample_mapping"]):
-        sides = encoded.sequence_ids(number)
-        inside = [index for index, side in enumerate(sides) if side == 1]
-        first = inside[0] if inside else 0
-        places = [encoded["offset_mapping"][number][index] for index in inside]
-        window = Window(owner, first, torch.tensor(places, dtype=torch.int32).reshape(-1, 2))
-        windows.append(window)
-        spans.append(span_in(window, questions[owner]))
+    carried = encoded.get("token_type_ids")
+    ids, types, windows = list[list[int]](), list[list[int]](), list[Window]()
+    for number in range(len(questions)):
+        inside = [side == 1 for side in encoded.sequence_ids(number)]
+        ranges = windows_in(inside, max_tokens, stride)
+        if ranges is None:
+            raise DataError(f"question {quoted(questions[number].key)} leaves its passage no token")
+        ids += [row.tolist() for row in cut(torch.tensor(encoded["input_ids"][number]), ranges)]
+        if carried is not None:
+            types += [row.tolist() for row in cut(torch.tensor(carried[number]), ranges)]
+        places = torch.tensor(encoded["offset_mapping"][number], dtype=torch.int32)
+        first = int(ranges[0, 0])
+        windows += [Window(number, first, places[a:b], a - first) for a, b in ranges.tolist()]
+    spans = [span_in(window, questions[window.question]) for window in windows]
     labels = torch.tensor(spans, dtype=torch.long).reshape(-1, 2)
-    return encoded["input_ids"], encoded.get("token_type_ids"), labels, Passages(questions, windows)
+    return ids, None if carried is None else types, labels, Passages(questions, windows)
 
 
 def _cut(text: str, tokenizer: Any) -> str:
@@ -190,35 +188,3 @@ def span_in(window: Window, question: Question) -> tuple[int, int]:
     if not whole or not len(begun) or not len(ended):
         return 0, 0
     return window.first + int(begun[0]), window.first + int(ended[-1])
-
-
-def best_answers(
-    logits: Float[Tensor, "tokens 2"],
-    window: Window,
-    passage: str,
-    *,
-    count: int = 20,
-    longest: int = 30,
-) -> list[Answer]:
-    """The ``count`` best answers in a window, best first.
-
-    The candidates are all pairs of the ``count`` most probable first and last tokens inside the
-    passage, in order and of at most ``longest`` tokens. Source: as in ``windows_of``.
-    """
-    inside = logits[window.first : window.first + len(window.places)]
-    most = min(count, len(inside))
-    if most == 0:
-        return []
-    starts, ends = inside[:, 0].topk(most), inside[:, 1].topk(most)
-    sums = starts.values[:, None] + ends.values
-    lengths = ends.indices - starts.indices[:, None]
-    sums = sums.masked_fill((lengths < 0) | (lengths >= longest), float("-inf"))
-    best = sums.flatten().topk(min(count, sums.numel()))
-    answers = []
-    for score, index in zip(best.values.tolist(), best.indices.tolist(), strict=True):
-        if score == float("-inf"):
-            break
-        begin = int(window.places[starts.indices[index // most], 0])
-        end = int(window.places[ends.indices[index % most], 1])
-        answers.append(Answer(passage[begin:end], score))
-    return answers

@@ -16,10 +16,12 @@ from torch.utils.data import Dataset
 
 from sparing.core.errors import DataError, UsageError, nearest, quoted
 from sparing.tasks._pictures import Pictures
+from sparing.tasks.shared.compared import Compared
 from sparing.tasks.shared.rankings import any_counts
 from sparing.tasks.shared.scores import metric
 from sparing.tasks.shared.spans import TEXT_METRICS, Passages
-from sparing.tasks.shared.tokens import row_of, row_of_labels
+from sparing.tasks.shared.tokens import row_of, row_of_labels, row_of_windows
+from sparing.tasks.shared.windows import STRIDE, cut, cut_item
 from sparing.tasks.shared.words import Words
 
 # The label of a row without one: PyTorch's cross-entropy ignores it.
@@ -45,6 +47,10 @@ class Examples(Dataset[dict[str, Tensor]]):
     token: see ``tasks.shared.tokens``. ``queries`` are the numbers of the queries that documents,
     the examples, are ranked for. ``pairs`` are both texts of each example as they were read, where
     a pretrained tokenizer made one input of them: an embedding model reads each alone.
+    ``windows`` are the first position and the one past the last of what a model reads at once of a
+    passage. Then an example is the whole row, and a batch has all of its windows. ``compared`` are
+    pairs of the examples that are scored by the cosine of their vectors; a part of a split has
+    none.
     """
 
     input_name: Literal["pixel_values", "input_ids", "values"]
@@ -56,6 +62,8 @@ class Examples(Dataset[dict[str, Tensor]]):
     words: Sequence[Tensor] | None = None
     queries: Int[Tensor, " count"] | None = None
     pairs: Sequence[tuple[str, ...]] | None = None
+    windows: Sequence[Int[Tensor, "windows 2"]] | None = None
+    compared: Compared | None = None
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.labels):
@@ -72,14 +80,27 @@ class Examples(Dataset[dict[str, Tensor]]):
             item["token_type_ids"] = self.token_types[index]
         if self.boxes is not None:
             item["boxes"] = self.boxes[index]
+        if self.windows is not None:
+            item["windows"] = self.windows[index]
         return item
 
     @cached_property
     def lengths(self) -> list[int]:
-        """Tokens of each example; 1 for images and values, which are all of one length."""
+        """Tokens of each example, in all of its windows; 1 for images and values."""
+        return [sum(sizes) for sizes in self.rows]
+
+    @cached_property
+    def rows(self) -> list[list[int]]:
+        """Tokens of each row that a model reads of an example: its windows, or the whole.
+
+        1 for images and values, which are all of one length.
+        """
         if self.input_name != "input_ids":
-            return [1] * len(self)
-        return [len(ids) for ids in self.inputs]
+            return [[1]] * len(self)
+        if self.windows is None:
+            return [[len(ids)] for ids in self.inputs]
+        pairs = zip(self.inputs, self.windows, strict=True)
+        return [[len(row) for row in cut(ids, windows)] for ids, windows in pairs]
 
     @cached_property
     def digest(self) -> str:
@@ -97,6 +118,8 @@ class Examples(Dataset[dict[str, Tensor]]):
             )
         if self.boxes is not None:
             digest_so_far.update(self.boxes.contiguous().numpy().tobytes())
+        for windows in self.windows or ():
+            digest_so_far.update(windows.contiguous().numpy().tobytes())
         return digest_so_far.hexdigest()
 
     def subset(self, indices: Sequence[int]) -> Examples:
@@ -117,7 +140,8 @@ class Examples(Dataset[dict[str, Tensor]]):
         labels = self.labels[chosen]
         queries = None if self.queries is None else self.queries[chosen]
         pairs = None if self.pairs is None else [self.pairs[index] for index in indices]
-        more = (token_types, passages, boxes, words, queries, pairs)
+        windows = None if self.windows is None else [self.windows[index] for index in indices]
+        more = (token_types, passages, boxes, words, queries, pairs, windows)
         return Examples(self.input_name, inputs, labels, *more)
 
 
@@ -135,7 +159,8 @@ class Task:
     splits by name. Where ``unlabelled``, a split may have no label at all (only ``UNLABELLED``); it
     then has no score. ``tokens`` is the longest sequence that a model sees, its class token
     included; for a task of values, how many numbers each example has. Token tasks have a
-    ``vocabulary`` (the number of token numbers) and a ``pad_id``. Image tasks have ``image_size``,
+    ``vocabulary`` (the number of token numbers) and a ``pad_id``. Windows of a passage share
+    ``stride`` tokens. Image tasks have ``image_size``,
     ``channels`` and ``patch_size``; their pixels are (raw - ``pixel_mean``) / ``pixel_deviation``
     of raw ones from 0 to 1. ``tokenizer`` is a pretrained one where the task was loaded with it,
     ``words`` the vocabulary made from the training texts. ``subset`` says that the data is a part
@@ -157,6 +182,7 @@ class Task:
     metric: str = "accuracy"
     vocabulary: int = 0
     pad_id: int = 0
+    stride: int = STRIDE
     image_size: int = 0
     channels: int = 0
     patch_size: int = 0
@@ -218,12 +244,22 @@ class Task:
         return self.tokens if self.by_token else self.classes
 
     def read(
-        self, outputs: Float[Tensor, "batch ..."], examples: Examples, indices: Sequence[int]
+        self, outputs: Float[Tensor, "rows ..."], examples: Examples, indices: Sequence[int]
     ) -> Float[Tensor, "batch width"]:
-        """The answers to examples with these indices: a model's outputs, or rows made of them."""
+        """The answers to examples with these indices: a model's outputs, or rows made of them.
+
+        Of an example in windows there are as many outputs, and the best answer of all counts.
+        """
         if not self.by_token:
             return outputs
         assert self.answer in ("entities", "span")
+        if examples.windows is not None:
+            windows = [examples.windows[index] for index in indices]
+            made = torch.split(outputs.float().cpu(), [len(ranges) for ranges in windows])
+            pairs = zip(made, windows, strict=True)
+            return torch.stack(
+                [row_of_windows([*one], ranges, self.width) for one, ranges in pairs]
+            )
         assert examples.words is not None
         rows = [
             row_of(self.answer, logits, examples.words[index], self.labels, self.width)
@@ -312,7 +348,7 @@ class Task:
         """One batch: images or values stacked; tokens padded on the right to the longest of them.
 
         Token batches carry an ``attention_mask`` with 1 for real tokens, as transformers expects,
-        and ``token_type_ids`` where the examples have them.
+        and ``token_type_ids`` where the examples have them. An example in windows has as many rows.
         """
         if not examples:
             raise UsageError("a batch needs at least one example")
@@ -324,6 +360,8 @@ class Task:
         if self.kind == "values":
             values = torch.stack([one["values"] for one in examples])
             return {"values": values, "labels": labels}
+        if "windows" in examples[0]:
+            examples = [part for example in examples for part in cut_item(example)]
         rows = [example["input_ids"] for example in examples]
         ids = pad_sequence(rows, batch_first=True, padding_value=self.pad_id)
         lengths = torch.tensor([len(row) for row in rows])

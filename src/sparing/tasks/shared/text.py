@@ -20,6 +20,7 @@ from sparing.tasks.shared.rankings import query_note, query_numbers
 from sparing.tasks.shared.table import Row
 from sparing.tasks.shared.task import Examples, Task
 from sparing.tasks.shared.tokens import words_of
+from sparing.tasks.shared.windows import windows_in
 from sparing.tasks.shared.words import CLASS, FIRST_BYTE, PAD, Words, shortened, spaced, words_from
 
 BYTES = "bytes"
@@ -38,12 +39,16 @@ TextAnswer = Literal["class", "number", "labels", "ranking"]
 
 
 class Encoded(NamedTuple):
-    """Token numbers, token types where there are any, how many rows were cut, words of tokens."""
+    """Token numbers, token types where there are any, how many rows were cut, words of tokens.
+
+    ``windows`` are those of second texts, where rows are not cut.
+    """
 
     ids: list[list[int]] | list[Tensor]
     types: list[list[int]] | None
     cut: int
     words: list[Tensor] | None = None
+    windows: list[Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -321,38 +326,46 @@ def pad_of(tokenizer: Any) -> int:
 
 
 def pretrained_encoder(
-    tokenizer: Any, max_tokens: int, *, truncation: str = "longest_first", words: bool = False
+    tokenizer: Any, max_tokens: int, *, windows: bool = False, words: bool = False
 ) -> Encoder:
     """The encoder of a fast tokenizer; texts are cut to ``max_tokens``.
 
-    With ``words`` it gives the words of tokens too. It raises ``DataError`` where ``truncation``
-    cuts the second text alone and nothing is left of it.
+    With ``windows`` pairs are not cut, and the windows of their second texts are given. With
+    ``words`` it gives the words of tokens too. It raises ``DataError`` where a first text leaves
+    the second no token of a window.
     """
 
     def encode(rows: Sequence[Row]) -> Encoded:
         if not rows:
             return Encoded([], None, 0)
         texts = [list(column) for column in zip(*(row.texts for row in rows), strict=True)]
-        try:
-            encoded = tokenizer(*texts, truncation=truncation, max_length=max_tokens)
-        except Exception as error:  # the tokenizer's own is no more special
-            if "Truncation error" not in str(error):
-                raise
-            longest = max(texts[0], key=lambda text: len(tokenizer(text)["input_ids"]))
-            raise DataError(
-                f"{quoted(longest, 60)} leaves none of the {max_tokens} tokens that the model "
-                "reads for the text behind it: shorten it"
-            ) from error
+        options = {"verbose": False} if windows else {"truncation": True, "max_length": max_tokens}
+        encoded = tokenizer(*texts, **options)
         cut = sum(bool(one.overflowing) for one in encoded.encodings)
         types = encoded.get("token_type_ids") if len(texts) > 1 else None
         numbers = [words_of(one) for one in encoded.encodings] if words else None
-        return Encoded(encoded["input_ids"], types, cut, numbers)
+        ranges = _windows(encoded.encodings, texts[0], max_tokens) if windows else None
+        return Encoded(encoded["input_ids"], types, cut, numbers, ranges)
 
     return Encoder(encode, len(tokenizer), pad_of(tokenizer), tokenizer)
 
 
+def _windows(encodings: Sequence[Any], questions: Sequence[str], most: int) -> list[Tensor]:
+    """The windows of each row's second text."""
+    ranges = []
+    for one, question in zip(encodings, questions, strict=True):
+        windows = windows_in([part == 1 for part in one.sequence_ids], most)
+        if windows is None:
+            raise DataError(
+                f"{quoted(question, 60)} leaves none of the {most} tokens that the model reads for "
+                "the text behind it: shorten it"
+            )
+        ranges.append(windows)
+    return ranges
+
+
 def _examples(rows: Sequence[Row], encoder: Encoder, answer: str) -> tuple[Examples, int]:
-    ids, types, cut, words = encoder.encode(rows)
+    ids, types, cut, words, windows = encoder.encode(rows)
     kind = torch.long if answer == "class" else torch.float32
     given = [row.flags if answer == "labels" else row.label for row in rows]
     labels = torch.tensor(given, dtype=kind)
@@ -371,6 +384,13 @@ def _examples(rows: Sequence[Row], encoder: Encoder, answer: str) -> tuple[Examp
     if encoder.tokenizer is not None and rows and len(rows[0].texts) > 1:
         pairs = [row.texts for row in rows]
     examples = Examples(
-        "input_ids", inputs, labels, carried, words=words, queries=queries, pairs=pairs
+        "input_ids",
+        inputs,
+        labels,
+        carried,
+        words=words,
+        queries=queries,
+        pairs=pairs,
+        windows=windows,
     )
     return examples, cut

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from sparing.tasks.shared.windows import best_span, span_in_windows
 
 Answer = Literal["entities", "span"]
 OUTSIDE = "O"
 BEGIN, INSIDE = ("B", "S", "U"), ("I", "E", "L", "M")
-LONGEST = 30
 # Numbers of words: marks of the tokenizer, tokens of no word in each text, a pair's second text.
 MARK, LOOSE, SECOND = -1, (-2, -3), 1 << 20
 NOTHING = -1.0
@@ -89,20 +90,15 @@ def _first_tokens(words: Int[Tensor, " tokens"]) -> Int[Tensor, " words"]:
 def span_codes(
     logits: Float[Tensor, "tokens 2"], words: Int[Tensor, " tokens"]
 ) -> Float[Tensor, "2"]:
-    """The first and last token of the best answer in a passage, a pair's second text.
-
-    It is the pair with the largest sum of logits, in order and at most ``LONGEST`` tokens long.
-    Source: Devlin et al., 2019, arXiv 1810.04805, section 4.2.
-    """
-    inside = ((words >= SECOND) | (words == LOOSE[1])).nonzero().flatten()
-    starts, ends = logits[inside, 0], logits[inside, 1]
-    positions = torch.arange(len(inside))
-    lengths = positions[None, :] - positions[:, None]
-    sums = (starts[:, None] + ends[None, :]).masked_fill(
-        (lengths < 0) | (lengths >= LONGEST), float("-inf")
-    )
-    first, last = divmod(int(sums.argmax()), len(inside))
+    """The first and last token of the best answer in a passage, a pair's second text."""
+    inside = in_passage(words).nonzero().flatten()
+    first, last, _ = best_span(logits[inside])
     return inside[[first, last]].to(torch.float32)
+
+
+def in_passage(words: Int[Tensor, " tokens"]) -> Bool[Tensor, " tokens"]:
+    """Which tokens are of a pair's second text."""
+    return (words >= SECOND) | (words == LOOSE[1])
 
 
 def row_of(
@@ -122,6 +118,20 @@ def row_of(
     if answer == "span":
         return _padded(span_codes(logits, words), width)
     return _padded(entity_codes(logits.argmax(-1), words, labels), width)
+
+
+def row_of_windows(
+    logits: Sequence[Float[Tensor, "padded_tokens 2"]],
+    windows: Int[Tensor, "windows 2"],
+    width: int,
+) -> Float[Tensor, " width"]:
+    """The answer in a passage that is read in windows, as ``row_of`` gives it of a whole one."""
+    lead = int(windows[0, 0])
+    used = [one[lead : lead + size] for one, size in zip(logits, windows.diff()[:, 0], strict=True)]
+    if not all(bool(one.isfinite().all()) for one in used):
+        return torch.full((width,), float("nan"))
+    first, last, _ = span_in_windows(logits, windows)
+    return _padded(torch.tensor([first, last], dtype=torch.float32), width)
 
 
 def row_of_labels(

@@ -15,12 +15,13 @@ from sparing.foreign.kinds import ByToken, answer_kind, by_token, stated_class
 from sparing.foreign.pretrained import open_config
 from sparing.foreign.sentences import Sentences, sentences_in
 from sparing.tasks._columns import WHOLE, in_order
+from sparing.tasks.shared.questions import each_window, windows_note
 from sparing.tasks.shared.table import Row
-from sparing.tasks.shared.task import UNLABELLED, Task
+from sparing.tasks.shared.task import UNLABELLED, Examples, Task
 from sparing.tasks.shared.text import (
-    Encoder,
     encoded_splits,
     fast_tokenizer,
+    pad_of,
     pretrained_encoder,
     require_fast,
 )
@@ -39,8 +40,6 @@ BY_KIND: Mapping[str, Mapping[str, Any]] = {
     "span": {"metric": "same_answer", "answer": "span"},
 }
 ENDS = ("start", "end")
-# A question is never cut: only its passage is.
-TRUNCATION = {"span": "only_second"}
 UNLIMITED = 10**9  # tokenizers without a limit state a huge one
 DEFAULT_TOKENS = 512
 # Families with positions that begin after the pad's.
@@ -56,7 +55,8 @@ def task_of_texts(
     split ``validation``; ``calibrate`` is one of ``more_tests``. Labels are names or numbers of the
     model's classes; others are numbered in sorted order if its classes have no names. Labels are
     not used for other answers than one class. Texts are cut to ``max_tokens`` (unless given,
-    the model's limit). Notes count those, and tokens that are unknown. Raises ``UsageError`` for a
+    the model's limit); of questions and passages windows are made. Notes count those, and tokens
+    that are unknown. Raises ``UsageError`` for a
     model without tokens, a tokenizer that is missing or has more, and labels that are not its
     classes, and ``DataError`` for pairs, which have no vector.
     """
@@ -66,8 +66,7 @@ def task_of_texts(
     limit = min(filter(None, limits))
     outputs = class_names(config) if inside is None else _numbers_in(inside, config)
     facts, rows, notes = _rows_of(texts, config, inside, outputs)
-    encoder = _encoder(tokenizer, limit, by_token(stated_class(config)))
-    splits, cut = encoded_splits(rows, encoder, "class", limit)
+    splits, cut = _encoded(rows, tokenizer, limit, by_token(stated_class(config)))
     parts = splits["train"], splits["validation"], splits["test"]
     ids = [row for part in splits.values() for row in part.inputs]
     require_vocabulary(ids, vocabulary_of(config), tokenizer)
@@ -76,12 +75,12 @@ def task_of_texts(
         "tokens",
         *parts,
         labels=outputs,
-        tokens=max(map(len, ids)),
+        tokens=max(size for part in splits.values() for sizes in part.rows for size in sizes),
         licence="your own",
         source=texts.train.source,
         **facts,
         vocabulary=len(tokenizer),
-        pad_id=encoder.pad,
+        pad_id=pad_of(tokenizer),
         tokenizer=tokenizer,
         more_tests={"calibrate": splits["calibrate"]},
         unlabelled=True,
@@ -89,10 +88,17 @@ def task_of_texts(
     )
 
 
-def _encoder(tokenizer: Any, limit: int, answer: ByToken | None) -> Encoder:
-    """The encoder of a model's texts; with words where it answers for each token."""
-    truncation = TRUNCATION.get(answer or "", "longest_first")
-    return pretrained_encoder(tokenizer, limit, truncation=truncation, words=answer is not None)
+def _encoded(
+    rows: Mapping[str, Sequence[Row]], tokenizer: Any, limit: int, answer: ByToken | None
+) -> tuple[dict[str, Examples], list[str]]:
+    """The examples of each split, and notes on what was cut; windows to train on are examples."""
+    encoder = pretrained_encoder(tokenizer, limit, windows=answer == "span", words=bool(answer))
+    splits, notes = encoded_splits(rows, encoder, "class", limit)
+    for name, part in splits.items():
+        notes += windows_note(name, part, "rows")
+    if answer == "span":
+        splits["train"] = each_window(splits["train"])
+    return splits, notes
 
 
 def class_names(config: Any) -> tuple[str, ...]:
