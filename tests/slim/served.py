@@ -32,7 +32,7 @@ def printed_by(steps, form, folder, python=sys.executable, passage=""):
     write_serving(steps, form, promised(form), folder)
     card = (folder / "README.md").read_text()
     program = card.partition("```python\n")[2].partition("```")[0]
-    assert len(program.splitlines()) <= 28
+    assert len(program.splitlines()) <= 25
     if passage:
         assert program.count('"another text"') == 1
         program = program.replace('"another text"', json.dumps(passage))

@@ -56,15 +56,14 @@ ANSWER = 'outputs.get("sentence_embedding", outputs.get("logits"))[0]'
 SPANS = """import {first}numpy, {engine}, tokenizers
 tokenizer = tokenizers.Tokenizer.from_file("tokenizer.json")
 tokenizer.no_padding()
-tokenizer.no_truncation()
 {opening}
 question, passage = {example}
 room = {longest} - len(tokenizer.encode(question, "").ids)
 tokenizer.enable_truncation({longest}, stride=min({stride}, room // 2), strategy="only_second")
 whole, found = tokenizer.encode(question, passage), []
 for text in [whole, *whole.overflowing]:
-    types, mask = text.type_ids, text.attention_mask
-    rows = dict(input_ids=text.ids, attention_mask=mask, token_type_ids=types)
+    rows = dict(input_ids=text.ids, token_type_ids=text.type_ids)
+    rows["attention_mask"] = text.attention_mask
     inputs = {{name: numpy.array([rows[name]]) for name in {names}}}
 {running}
     starts, ends = outputs["start_logits"][0], outputs["end_logits"][0]
@@ -77,10 +76,9 @@ print(passage[begin:end])"""
 SPANS_IN = {
     "onnxruntime": {
         "first": "",
-        "opening": """model = onnxruntime.InferenceSession("onnx/model.onnx")
-names = [made.name for made in model.get_outputs()]""",
+        "opening": 'model = onnxruntime.InferenceSession("onnx/model.onnx")',
         "running": """    given = {each.name: inputs[each.name] for each in model.get_inputs()}
-    outputs = dict(zip(names, model.run(None, given)))""",
+    outputs = dict(zip((made.name for made in model.get_outputs()), model.run(None, given)))""",
     },
     "openvino": {
         "first": "json, ",
