@@ -1,0 +1,100 @@
+"""What an undecided goal would need: so many seeds more, or something else first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sparing.measure.forecast import FEWEST, MOST, fewest
+from sparing.measure.statistics import Interval
+
+SEEDS, ROUNDS = "seeds", "rounds of timing"
+TOO_SMALL = "the effect is too small to matter here"
+EXAMPLES = "too few test examples, whatever the seeds"
+ENDLESS, WIDE = 10**9, 0.01  # an interval that stays wide does not rest on seeds alone
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The interval ``at`` another number of ``of``, such as seeds; ``count`` is today's number.
+
+    ``at`` holds for the confidence of the estimate that has the forecast.
+    """
+
+    of: str
+    count: int
+    at: Callable[[int], Interval]
+
+
+@dataclass(frozen=True)
+class Need:
+    """``count`` of ``of`` in all would decide, where there are ``now`` some already.
+
+    ``beyond`` says that even so many would not. ``why`` is in words what is needed besides, or
+    instead where there is no number.
+    """
+
+    count: int = 0
+    of: str = ""
+    now: int = 0
+    beyond: bool = False
+    why: str = ""
+
+    @classmethod
+    def from_dict(cls, entry: dict[str, Any]) -> Need:
+        """What ``to_dict`` gave."""
+        return cls(**entry)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, without what is empty."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+    def __str__(self) -> str:
+        if not self.count:
+            return self.why
+        if self.beyond:
+            return f"more than {self.count:,} {self.of}: {self.why or TOO_SMALL}"
+        amount = f"about {self.count:,} {self.of} ({self.now:,} now)"
+        return f"{amount}; {self.why}" if self.why else amount
+
+
+def needed(forecast: Forecast, decides: Callable[[Interval], bool]) -> Need:
+    """How many would decide, were mean and spread as now; at most ``MOST`` or ten times today's."""
+    most = max(MOST, 10 * forecast.count)
+    count = fewest(lambda number: decides(forecast.at(number)), most)
+    if count is not None:
+        return Need(count, forecast.of, forecast.count)
+    low, high = forecast.at(ENDLESS)
+    why = EXAMPLES if forecast.of == SEEDS and high - low > WIDE * _width(forecast) else ""
+    return Need(most, forecast.of, forecast.count, beyond=True, why=why)
+
+
+def _width(forecast: Forecast) -> float:
+    low, high = forecast.at(forecast.count)
+    return high - low
+
+
+def joined(
+    forecasts: Sequence[Forecast | None], join: Callable[[list[Interval]], Interval]
+) -> Forecast | None:
+    """One forecast of several that grow together; None where one of them is missing.
+
+    ``join`` makes one interval of theirs.
+    """
+    known = [forecast for forecast in forecasts if forecast is not None]
+    if not known or len(known) < len(forecasts):
+        return None
+    least = min(forecast.count for forecast in known)
+    return Forecast(known[0].of, least, lambda count: join([f.at(count) for f in known]))
+
+
+def smallest_effect(forecast: Forecast, value: float, count: int) -> Interval | None:
+    """How far below and above a value an interval of ``count`` would reach.
+
+    A target that is farther away is excluded. None for a count that gives no interval.
+    """
+    if count < FEWEST:
+        return None
+    low, high = forecast.at(count)
+    return value - low, high - value
