@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,15 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
         lambda opened: _cells(options, loaded, folder, data),
         lambda records: decide_goals(options, list(loaded.works), records, forms),
         lambda measured: analyse(measured, chances),
+        seeds=partial(_planned_seeds, options),
     )
+
+
+def _planned_seeds(options: Options, goal: str) -> int:
+    """Trainings on texts have seeds of their own; all others have those of ``longer``."""
+    task = goal.partition(",")[0].partition(":")[0]
+    of_texts = task in options.texts.tasks and "pretrained encoder" not in goal
+    return (options.texts if of_texts else options.longer).seeds
 
 
 def _identity(options: Options, loaded: Loaded) -> dict[str, Any]:

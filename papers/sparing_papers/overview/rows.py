@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
@@ -12,6 +12,7 @@ from sparing.core.errors import DataError
 from sparing.core.record import Label, Record
 from sparing.experiment.claims import FEWEST_SEEDS, Claim, Estimate, Scale, of_pairs, of_record
 from sparing.experiment.records import RecordTable
+from sparing_papers.adaattention.forecasts import of_difference
 
 FILE = "claims.toml"
 STUDIES = ("linformer", "kerformer", "adaattention", "hugginggreen", "calculator")
@@ -73,7 +74,11 @@ class Check:
             return Estimate(value, (value, value))
         if self.over:
             return Estimate(value, None)
-        return of_record(record, confidence, records, self.scale, of_seeds=self.seeds)
+        estimate = of_record(record, confidence, records, self.scale, of_seeds=self.seeds)
+        if self.seeds and records.all("seed_score"):  # seeds share test examples there
+            more = of_difference(records, record, confidence)
+            return replace(estimate, forecast=more, lacks="more seeds or test examples")
+        return estimate
 
     def _over_seeds(self, records: RecordTable, confidence: float) -> Estimate | None:
         ours = _by_seed(records, self.name, self.labels)

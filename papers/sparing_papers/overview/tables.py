@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sparing.core.errors import DataError
 from sparing.experiment.claims import GoalResult
+from sparing.experiment.needs import Need
 from sparing.report import wording
 from sparing.report.blocks import Block, missing_cells
 from sparing.report.markdown import escape, plain_table
@@ -31,6 +32,7 @@ FEW, LONGEST_LABEL = 2, 60  # answers shown one by one; characters before a valu
 ANSWERED = {MISSED: "Measured", MET: "Measured", UNDECIDED: "Measured", NOT_RUN: "Why not"}
 ANSWERED[BUILT] = "Remark"
 AGAIN = ("In the paper", "Command", "Code")
+NEED = "Would need"
 LEADS = ("In the paper", "It says", "Verdict", "Measured")
 POINTS, LARGEST_DIFFERENCE = ("share", "score"), 0.5
 FORMS = {"share": wording.share, "score": wording.share, "bytes": wording.size_of_bytes}
@@ -98,9 +100,14 @@ def _rows(results: Results) -> str:
     sections = []
     for verdict, answered in ANSWERED.items():
         chosen = [row for row in results.paper.rows if verdicts[row.id] == verdict]
-        heads = ("In the paper", "It says", answered, "Run", "Code")
+        heads = ("In the paper", "It says", answered, NEED, "Run", "Code")
         lines = [
-            (*_texts(row.id, row.says, _remark(results, row)), _where(row), _modules(row, verdict))
+            (
+                *_texts(row.id, row.says, _remark(results, row)),
+                escape(_needs(results, row)) if verdict == UNDECIDED else "",
+                _where(row),
+                _modules(row, verdict),
+            )
             for row in chosen
         ]
         sections += [_section(verdict.capitalize(), heads, lines)] if lines else []
@@ -123,6 +130,37 @@ def _remark(results: Results, row: Row) -> str:
     """What was measured, or why it was not, and the note."""
     remarks = [text[0].upper() + text[1:] for text in (row.reason, row.note) if text]
     return ". ".join(filter(None, (_measured(results, row), *remarks)))
+
+
+def _needs(results: Results, row: Row) -> str:
+    """What the undecided answers would need: of many the least and the most of each kind."""
+    needs: dict[str, Need] = {}
+    answers = results.answers(row)
+    many = len({answer.run for answer in answers}) > 1
+    for answer in answers:
+        if answer.result.need is not None:
+            label = answer.run if many else answer.label
+            key = label if len(answers) <= FEW else str(len(needs))
+            needs[key] = answer.result.need
+    if len(answers) == 1 and needs:
+        return str(next(iter(needs.values())))
+    if len(answers) <= FEW:
+        return "; ".join(f"{label}: {need}" for label, need in needs.items())
+    counted = [need for need in needs.values() if need.count and not need.beyond]
+    texts = Counter(str(need) for need in needs.values() if need not in counted)
+    lines = [_range([need for need in counted if need.of == of]) for of in _kinds_of(counted)]
+    return "; ".join([*lines, *(f"{count}: {text}" for text, count in texts.most_common())])
+
+
+def _kinds_of(needs: Sequence[Need]) -> list[str]:
+    return list(dict.fromkeys(need.of for need in needs))
+
+
+def _range(needs: Sequence[Need]) -> str:
+    """How many of one kind several answers would need."""
+    counts = sorted(need.count for need in needs)
+    amount = f"{counts[0]:,}" if counts[0] == counts[-1] else f"{counts[0]:,} to {counts[-1]:,}"
+    return f"{len(needs)}: about {amount} {needs[0].of}"
 
 
 def _modules(row: Row, verdict: str) -> str:

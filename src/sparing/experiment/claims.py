@@ -232,7 +232,7 @@ def _need_first(
     blocked = _blocked(claim, records, result)
     if estimate.count is not None and estimate.count < least_seeds:
         return Need(why=f"at least {least_seeds} seeds")
-    return Need(why=blocked or estimate.lacks or "an interval")
+    return Need(why=blocked or estimate.lacks or "more measurements: there is no interval")
 
 
 def _blocked(claim: Claim, records: RecordTable, result: GoalResult) -> str:
@@ -248,7 +248,7 @@ def _need_of(claim: Claim, records: RecordTable, result: GoalResult) -> Need:
         estimate = claim.measure(records, 1 - ERROR)
         return Need(why=(estimate.lacks if estimate else "") or "another measurement")
     need = needed(forecast, lambda ends: goal.decide(result.value, ends).met != "undecided")
-    if need.beyond:
+    if need.beyond or not need.count:
         return need
     then = goal.decide(result.value, forecast.at(need.count))
     return replace(need, why=_blocked(claim, records, then))

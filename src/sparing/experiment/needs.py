@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sparing.core.errors import DataError, listed, quoted
 from sparing.measure.forecast import FEWEST, MOST, fewest
 from sparing.measure.statistics import Interval
 
 SEEDS, ROUNDS = "seeds", "rounds of timing"
 TOO_SMALL = "the effect is too small to matter here"
-EXAMPLES = "too few test examples, whatever the seeds"
+EXAMPLES = "more test examples: no number of seeds is enough"
+KINDS = {"count": int, "of": str, "now": int, "beyond": bool, "why": str}  # of a need's fields
 ENDLESS, WIDE = 10**9, 0.01  # an interval that stays wide does not rest on seeds alone
 
 
@@ -42,9 +44,15 @@ class Need:
     why: str = ""
 
     @classmethod
-    def from_dict(cls, entry: dict[str, Any]) -> Need:
-        """What ``to_dict`` gave."""
-        return cls(**entry)
+    def from_dict(cls, entry: Mapping[str, Any]) -> Need:
+        """What ``to_dict`` gave; raises ``DataError`` for anything else."""
+        known = {name: entry[name] for name in KINDS if name in entry}
+        if known.keys() != entry.keys():
+            raise DataError(f"a need has no {listed(sorted({*entry} - {*KINDS}))}")
+        wrong = [name for name, value in known.items() if type(value) is not KINDS[name]]
+        if wrong:
+            raise DataError(f"a need's {wrong[0]} is {quoted(known[wrong[0]])}")
+        return cls(**known)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, without what is empty."""
@@ -54,7 +62,7 @@ class Need:
         if not self.count:
             return self.why
         if self.beyond:
-            return f"more than {self.count:,} {self.of}: {self.why or TOO_SMALL}"
+            return f"more than {self.count:,} {self.of}: {TOO_SMALL}"
         amount = f"about {self.count:,} {self.of} ({self.now:,} now)"
         return f"{amount}; {self.why}" if self.why else amount
 
@@ -66,8 +74,9 @@ def needed(forecast: Forecast, decides: Callable[[Interval], bool]) -> Need:
     if count is not None:
         return Need(count, forecast.of, forecast.count)
     low, high = forecast.at(ENDLESS)
-    why = EXAMPLES if forecast.of == SEEDS and high - low > WIDE * _width(forecast) else ""
-    return Need(most, forecast.of, forecast.count, beyond=True, why=why)
+    if forecast.of == SEEDS and high - low > WIDE * _width(forecast):
+        return Need(why=EXAMPLES)
+    return Need(most, forecast.of, forecast.count, beyond=True)
 
 
 def _width(forecast: Forecast) -> float:
@@ -89,12 +98,12 @@ def joined(
     return Forecast(known[0].of, least, lambda count: join([f.at(count) for f in known]))
 
 
-def smallest_effect(forecast: Forecast, value: float, count: int) -> Interval | None:
-    """How far below and above a value an interval of ``count`` would reach.
+def smallest_effect(forecast: Forecast, value: float, count: int) -> float | None:
+    """How far an interval of ``count`` would reach from a value, on its wider side.
 
     A target that is farther away is excluded. None for a count that gives no interval.
     """
     if count < FEWEST:
         return None
     low, high = forecast.at(count)
-    return value - low, high - value
+    return max(value - low, high - value)
