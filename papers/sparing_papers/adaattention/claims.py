@@ -109,7 +109,9 @@ def _measured(name: str, labels: dict[str, Label], over: Sequence[str]) -> Measu
         if not over:
             return estimate
         more = of_mean(records, record, over, confidence, scale)
-        return replace(estimate, forecast=more, lacks=f"at least {Claim.fewest} seeds of every task")
+        return replace(
+            estimate, forecast=more, lacks=f"at least {Claim.fewest} seeds of every task"
+        )
 
     return measure
 

@@ -64,7 +64,10 @@ def _gaps(records: RecordTable, of: Labels, task: str) -> Iterator[tuple[Label, 
     main = records.find("score", arm=of["arm"], task=task, main=True)
     labels: Labels = {"task": task} | ({"metric": main.labels["metric"]} if main else {})
     ours, theirs = (
-        {r.labels["seed"]: float(r.value or 0.0) for r in records.all("seed_score", **labels, arm=a)}
+        {
+            r.labels["seed"]: float(r.value or 0.0)
+            for r in records.all("seed_score", **labels, arm=a)
+        }
         for a in (of["arm"], of.get("to", FULL))
     )
     for seed in ours.keys() & theirs.keys():

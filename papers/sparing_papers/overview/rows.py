@@ -136,6 +136,19 @@ class Excerpt:
 
 
 @dataclass(frozen=True)
+class Operations:
+    """The table that counts the products of a ``mechanism``, beside dense attention's.
+
+    Of one head of ``dim`` features, at each of ``tokens``.
+    """
+
+    mechanism: str
+    tokens: tuple[int, ...]
+    dim: int = 64
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Paper:
     """One paper: its rows, its committed runs by short name, and the tables of its page."""
 
@@ -144,6 +157,7 @@ class Paper:
     runs: Mapping[str, str]
     rows: tuple[Row, ...]
     excerpts: tuple[Excerpt, ...] = field(default=())
+    operations: Operations | None = None
 
 
 def read_paper(study: str) -> Paper:
@@ -156,6 +170,7 @@ def read_paper(study: str) -> Paper:
             content["runs"],
             tuple(_row(entry) for entry in content["row"]),
             tuple(Excerpt(**_tuples(entry)) for entry in content.get("excerpt", ())),
+            Operations(**_tuples(counted)) if (counted := content.get("operations")) else None,
         )
     except (KeyError, TypeError) as error:
         raise DataError(f"{FILE} of {study}: {error}") from error

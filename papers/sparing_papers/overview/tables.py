@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from sparing.core.catalogue import mechanism
 from sparing.core.errors import DataError
+from sparing.core.heads import Heads
+from sparing.core.products import Products
 from sparing.experiment.claims import GoalResult
 from sparing.experiment.needs import Need
 from sparing.report import wording
 from sparing.report.blocks import Block, missing_cells
 from sparing.report.markdown import escape, plain_table
 from sparing.report.sections import Pair, Part, Section
-from sparing_papers.overview.rows import FILE, KINDS, Excerpt, Paper, Row, papers
+from sparing.report.shapes import operation_rows
+from sparing_papers.overview.rows import FILE, KINDS, Excerpt, Operations, Paper, Row, papers
 from sparing_papers.overview.verdicts import (
     BUILT,
     MET,
@@ -26,7 +31,8 @@ from sparing_papers.overview.verdicts import (
     faults,
 )
 
-ROWS, RUNS, CLAIMS = "rows", "runs", "claims"
+ROWS, RUNS, CLAIMS, OPERATIONS = "rows", "runs", "claims", "operations"
+DENSE = "softmax"
 FEW, LONGEST_LABEL = 2, 60  # answers shown one by one; characters before a value
 # The sections of a page of claims, with the head of the column that answers them.
 ANSWERED = {MISSED: "Measured", MET: "Measured", UNDECIDED: "Measured", NOT_RUN: "Why not"}
@@ -54,13 +60,16 @@ def paper_tables(folder: Path) -> dict[str, str]:
     for of_paper in results:
         made = [_rows(of_paper), _runs(of_paper), _leads(of_paper)]
         made += [_excerpt(of_paper, excerpt) for excerpt in of_paper.paper.excerpts]
+        counted = of_paper.paper.operations
+        made += [operations_table(counted)] if counted else []
         tables |= dict(zip(names_of(of_paper.paper), made, strict=True))
     return tables
 
 
 def names_of(paper: Paper) -> list[str]:
     """The names of one paper's tables."""
-    kinds = (ROWS, RUNS, CLAIMS, *(excerpt.name for excerpt in paper.excerpts))
+    kinds = [ROWS, RUNS, CLAIMS, *(excerpt.name for excerpt in paper.excerpts)]
+    kinds += [OPERATIONS] if paper.operations else []
     return [f"{paper.study} {kind}" for kind in kinds]
 
 
@@ -276,6 +285,22 @@ def _excerpt(results: Results, excerpt: Excerpt) -> str:
     indices = [block.heads.index(name) for name in heads]
     chosen = [block.rows[names.index(name)] for name in excerpt.rows] or list(block.rows)
     return plain_table(heads, [[row[index] for index in indices] for row in chosen])
+
+
+def operations_table(counted: Operations) -> str:
+    """Million operations of every product of one head, and of dense attention's together."""
+    at = [_products(counted.mechanism, n, counted.dim, counted.options) for n in counted.tokens]
+    dense = [_products(DENSE, n, counted.dim, {}) for n in counted.tokens]
+    total = operation_rows(dense)[-1]
+    heads = ("Product", "Operations", *(f"n = {n:,}" for n in counted.tokens))
+    return plain_table(heads, [*operation_rows(at), (DENSE, *total[1:])])
+
+
+def _products(name: str, tokens: int, dim: int, options: Mapping[str, Any]) -> Products:
+    products = mechanism(name, Heads(1, dim, tokens=tokens), **options).products(tokens)
+    if products is None:
+        raise DataError(f"{name} names no products to count")
+    return products
 
 
 def _blocks(parts: Sequence[Part]) -> Iterator[Block]:
