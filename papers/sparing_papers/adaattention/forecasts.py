@@ -62,7 +62,9 @@ def _speeds(records: RecordTable, of: Labels, task: str) -> Iterator[tuple[Label
 def _gaps(records: RecordTable, of: Labels, task: str) -> Iterator[tuple[Label, float]]:
     """By seed a variant's score on a task less that of what it is compared with."""
     main = records.find("score", arm=of["arm"], task=task, main=True)
-    labels: Labels = {"task": task} | ({"metric": main.labels["metric"]} if main else {})
+    labels: Labels = {"task": task}
+    if main is not None:
+        labels["metric"] = main.labels["metric"]
     ours, theirs = (
         {
             r.labels["seed"]: float(r.value or 0.0)

@@ -8,7 +8,6 @@ from sparing.experiment.records import RecordTable
 from sparing_papers.long_range.arms import DENSE, UNIFORM
 from sparing_papers.long_range.work import ABOVE_CHANCE
 
-
 ANOTHER_TASK = "another task: on this one softmax is not clearly better than uniform"
 
 

@@ -125,6 +125,7 @@ class Condition:
     needs: str
 
     def __call__(self, records: RecordTable, result: GoalResult) -> bool:
+        """Whether the guard lets the claim through."""
         return self.allows(records, result)
 
 

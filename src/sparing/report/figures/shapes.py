@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -75,7 +76,7 @@ def _draw(
     name, rows, columns = names
     axes.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor=colour, lw=1.4))
     middle, centre = left + width / 2, top + height / 2
-    style = {"ha": "center", "va": "center"}
+    style: dict[str, Any] = {"ha": "center", "va": "center"}
     sheet.write(axes, name, (middle, centre), color=colour, **style)
     sheet.write(axes, rows, (left - 9, centre), color=sheet.look.muted, **style)
     sheet.write(axes, columns, (middle, top - 10), color=sheet.look.muted, **style)
