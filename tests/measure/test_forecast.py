@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from sparing.core.errors import UsageError
-from sparing.measure.forecast import fewest, reach_with, resized, rest_of, unit_reach
+from sparing.measure.forecast import fewest, reach_with, resized, rests_of, unit_reach
 from sparing.measure.pooling import Part, pool_differences, reach_of
 from sparing.measure.statistics import geometric_mean_ratio, mean_difference
 
@@ -93,23 +93,29 @@ def test_parts_of_examples_stay_where_seeds_grow():
 def test_what_examples_add_is_found_again_from_the_interval(examples):
     seeds = Part(0.01, 2)
     reach = reach_of([seeds, Part(examples, 10**6)], 0.95)
-    found = rest_of(reach, [seeds])
-    assert found is not None
-    assert reach_of([seeds, found], 0.95) == pytest.approx(reach, rel=2e-3)
-    assert found.variance >= 0.99 * examples  # of two that fit the larger one
+    found = rests_of(reach, [seeds])
+    for part in found:
+        assert reach_of([seeds, part], 0.95) == pytest.approx(reach, rel=2e-3)
+    assert min(abs(part.variance - examples) for part in found) < 0.01 * examples
+    assert [part.variance for part in found] == sorted((p.variance for p in found), reverse=True)
+
+
+def test_two_variances_may_give_one_width():
+    seeds = Part(0.01, 2)
+    assert len(rests_of(0.95 * reach_of([seeds], 0.95), [seeds])) == 2
 
 
 def test_parts_of_a_pooled_difference_are_found_again():
     gaps = np.random.default_rng(3).choice([-1.0, 0.0, 1.0], (3, 400), p=[0.1, 0.7, 0.2])
     whole = pool_differences([gaps])
     of_seeds = Part(float(gaps.mean(1).var(ddof=1)) / 3, 2)
-    found = rest_of(whole.interval[1] - whole.value, [of_seeds])
-    assert found is not None
-    assert reach_of([of_seeds, found], 0.95) == pytest.approx(whole.interval[1] - whole.value, 2e-3)
+    reach = whole.interval[1] - whole.value
+    (found, *_) = rests_of(reach, [of_seeds])
+    assert reach_of([of_seeds, found], 0.95) == pytest.approx(reach, 2e-3)
 
 
 def test_an_interval_that_no_variance_gives_has_no_rest():
-    assert rest_of(0.001, [Part(1.0, 2)]) is None
+    assert rests_of(0.001, [Part(1.0, 2)]) == []
 
 
 def test_one_value_has_no_interval():

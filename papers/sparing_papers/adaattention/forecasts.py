@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from statistics import variance
 
 from sparing.core.record import Label, Labels, Record
 from sparing.experiment.claims import ERROR, Scale, widened
-from sparing.experiment.needs import SEEDS, Forecast
+from sparing.experiment.needs import EXAMPLES, SEEDS, Forecast
 from sparing.experiment.records import RecordTable
-from sparing.measure.forecast import reach_with, rest_of
+from sparing.measure.forecast import reach_with, rests_of
 from sparing.measure.pooling import Part
+from sparing_papers.adaattention.analysis import part_of_inputs
 from sparing_papers.adaattention.findings import own_group_first
 from sparing_papers.adaattention.names import FULL, MEAN
 
-BySeed = Mapping[Label, float]
+UNKNOWN = "more seeds or test examples: how much each adds was not recorded"
+Values = dict[Label, float]
 
 
 def of_mean(
@@ -23,43 +25,51 @@ def of_mean(
 ) -> Forecast | None:
     """The forecast of a mean over tasks of equal weight, each with several seeds.
 
-    The parts of seeds follow from what was measured of every seed, what is left of the interval is
-    of test examples or inputs. None where a task has one seed, or no variance gives the interval.
+    None where a task has one seed, or no variance gives the interval.
     """
+    if record.interval is None or not tasks:
+        return None
+    value, share = float(record.value or 0.0), 1 / len(tasks)
     logs = scale == "log"
-    of_task = _speeds if logs else _gaps
-    by_task = [dict(of_task(records, record.labels, task)) for task in tasks]
-    value = float(record.value or 0.0)
-    if record.interval is None or min(map(len, by_task), default=0) < 2:
-        return None
     centre, end = (math.log(x) if logs else x for x in (value, float(record.interval[1])))
-    parts = [_part(seeds).times(1 / len(tasks)) for seeds in by_task]
-    rest = rest_of(end - centre, parts, 1 - ERROR)
-    if rest is None:
+    timed = [_timed(records, record.labels, task) for task in tasks] if logs else []
+    by_task = [
+        *({seed: math.log(r.value or 1.0) for seed, r in of_task.items()} for of_task in timed),
+        *(_gaps(records, record.labels, task) for task in (() if logs else tasks)),
+    ]
+    if min(map(len, by_task)) < 2:
         return None
+    parts = [_part(seeds).times(share) for seeds in by_task]
+    fixed = [part_of_inputs([*of_task.values()]).times(share) for of_task in timed]
+    found = [fixed] if logs else [[part] for part in rests_of(end - centre, parts, 1 - ERROR)]
+    if not found:
+        return None
+    rest = found[0]  # the larger of two promises less
 
     def at(count: int) -> tuple[float, float]:
-        reach = reach_with(parts, [rest], count, 1 - ERROR)
+        reach = reach_with(parts, rest, count, 1 - ERROR)
         ends = centre - reach, centre + reach
         low, high = map(math.exp, ends) if logs else ends
         return widened(value, (low, high), confidence, None, scale)
 
-    return Forecast(SEEDS, min(map(len, by_task)), at)
+    return Forecast(SEEDS, min(map(len, by_task)), at, EXAMPLES if len(found) == 1 else UNKNOWN)
 
 
-def _part(seeds: BySeed) -> Part:
+def _part(seeds: Values) -> Part:
     return Part(variance(seeds.values()) / len(seeds), len(seeds) - 1)
 
 
-def _speeds(records: RecordTable, of: Labels, task: str) -> Iterator[tuple[Label, float]]:
-    """By seed the log speed of a variant on a task."""
+def _timed(records: RecordTable, of: Labels, task: str) -> dict[Label, Record]:
+    """By seed the speed of a variant on a task: where it was timed twice, its own group counts."""
     timed = own_group_first(records.all("speed_up", arm=of["arm"], task=task, inputs="all"))
-    for record in reversed(timed):  # where a seed was timed twice, the variant's own group counts
-        if record.labels.get("seed") is not None and record.value:
-            yield record.labels["seed"], math.log(record.value)
+    return {
+        record.labels["seed"]: record
+        for record in reversed(timed)
+        if record.labels.get("seed") is not None and record.value and record.interval
+    }
 
 
-def _gaps(records: RecordTable, of: Labels, task: str) -> Iterator[tuple[Label, float]]:
+def _gaps(records: RecordTable, of: Labels, task: str) -> Values:
     """By seed a variant's score on a task less that of what it is compared with."""
     main = records.find("score", arm=of["arm"], task=task, main=True)
     labels: Labels = {"task": task}
@@ -72,8 +82,7 @@ def _gaps(records: RecordTable, of: Labels, task: str) -> Iterator[tuple[Label, 
         }
         for a in (of["arm"], of.get("to", FULL))
     )
-    for seed in ours.keys() & theirs.keys():
-        yield seed, ours[seed] - theirs[seed]
+    return {seed: ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()}
 
 
 def of_difference(records: RecordTable, record: Record, confidence: float) -> Forecast | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sparing.core.errors import DataError, listed, quoted
@@ -21,12 +21,14 @@ ENDLESS, WIDE = 10**9, 0.01  # an interval that stays wide does not rest on seed
 class Forecast:
     """The interval ``at`` another number of ``of``, such as seeds; ``count`` is today's number.
 
-    ``at`` holds for the confidence of the estimate that has the forecast.
+    ``at`` holds for the confidence of the estimate that has the forecast. ``besides`` says what is
+    needed where test examples alone make the interval too wide.
     """
 
     of: str
     count: int
     at: Callable[[int], Interval]
+    besides: str = EXAMPLES
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def needed(forecast: Forecast, decides: Callable[[Interval], bool]) -> Need:
         return Need(count, forecast.of, forecast.count)
     low, high = forecast.at(ENDLESS)
     if forecast.of == SEEDS and high - low > WIDE * _width(forecast):
-        return Need(why=EXAMPLES)
+        return Need(why=forecast.besides)
     return Need(most, forecast.of, forecast.count, beyond=True)
 
 
@@ -95,7 +97,8 @@ def joined(
     if not known or len(known) < len(forecasts):
         return None
     least = min(forecast.count for forecast in known)
-    return Forecast(known[0].of, least, lambda count: join([f.at(count) for f in known]))
+    first = known[0]
+    return replace(first, count=least, at=lambda count: join([f.at(count) for f in known]))
 
 
 def smallest_effect(forecast: Forecast, value: float, count: int) -> float | None:

@@ -80,16 +80,18 @@ def reach_with(
     return reach_of([*(part.at(seeds) for part in of_seeds), *others], confidence)
 
 
-def rest_of(reach: float, of_seeds: Sequence[Part], confidence: float = 0.95) -> Part | None:
+def rests_of(reach: float, of_seeds: Sequence[Part], confidence: float = 0.95) -> list[Part]:
     """What test examples must add to the parts of seeds for an interval of this half width.
 
-    With few seeds two variances may give the same width. The larger one is taken, so that a
-    forecast promises too little and not too much. None where no variance gives this width.
+    With few seeds two variances may give the same width: a second one adds to the error, and to
+    the degrees of freedom besides. The larger one comes before the other. There is none where no
+    variance gives this width.
     """
     most = (reach / student_quantile(10**6, confidence)) ** 2
     many = [Part(float(v), 10**6) for v in np.linspace(most, 0.0, CANDIDATES)]
     off = [reach_of([*of_seeds, part], confidence) - reach for part in many]
-    for part, before, after in zip(many[1:], off, off[1:], strict=False):
-        if before >= 0 >= after:
-            return part
-    return None
+    return [
+        part
+        for part, before, after in zip(many[1:], off, off[1:], strict=False)
+        if (before >= 0) != (after >= 0)
+    ]
