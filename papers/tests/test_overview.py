@@ -16,7 +16,7 @@ from papers.tests.golden import ROOT
 from sparing.core.errors import DataError
 from sparing.core.record import Record
 from sparing.experiment.claims import GoalResult, decide
-from sparing.experiment.needs import Need
+from sparing.experiment.forecasts.needs import Need
 from sparing.experiment.records import RecordTable
 from sparing.experiment.registry import find_study
 from sparing_papers.calculator.claims import CLAIMS as CALCULATOR

@@ -86,5 +86,5 @@ def test_a_plan_says_what_its_seeds_could_tell(command, tmp_path):
         assert (effect["seeds"], more[goal]["seeds"], effect["known"]) == (4, 16, 5)
         assert 0 < more[goal]["effect"] < effect["effect"] / 2
     shown = command(*planned, "--set", "seeds=4").out
-    assert "smallest effects that the planned seeds tell" in shown
+    assert "smallest effects that the planned seeds decide" in shown
     assert "(4 seeds, 5 in calculator-study-" in shown

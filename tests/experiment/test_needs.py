@@ -20,8 +20,8 @@ from sparing.experiment.claims import (
     of_record,
     recorded,
 )
-from sparing.experiment.effects import committed_runs, planned_seeds, smallest_effects
-from sparing.experiment.needs import Need
+from sparing.experiment.forecasts.effects import committed_runs, planned_seeds, smallest_effects
+from sparing.experiment.forecasts.needs import Need
 from sparing.experiment.records import RecordTable
 from sparing.measure.statistics import geometric_mean_ratio, mean_difference
 

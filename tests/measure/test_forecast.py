@@ -93,11 +93,13 @@ def test_parts_of_examples_stay_where_seeds_grow():
 def test_what_examples_add_is_found_again_from_the_interval(examples):
     seeds = Part(0.01, 2)
     reach = reach_of([seeds, Part(examples, 10**6)], 0.95)
-    found = rests_of(reach, [seeds])
-    for part in found:
+    fitting = rests_of(reach, [seeds])
+    for part in fitting:
         assert reach_of([seeds, part], 0.95) == pytest.approx(reach, rel=2e-3)
-    assert min(abs(part.variance - examples) for part in found) < 0.01 * examples
-    assert [part.variance for part in found] == sorted((p.variance for p in found), reverse=True)
+    assert min(abs(part.variance - examples) for part in fitting) < 0.01 * examples
+    assert [part.variance for part in fitting] == sorted(
+        (p.variance for p in fitting), reverse=True
+    )
 
 
 def test_two_variances_may_give_one_width():
@@ -110,8 +112,8 @@ def test_parts_of_a_pooled_difference_are_found_again():
     whole = pool_differences([gaps])
     of_seeds = Part(float(gaps.mean(1).var(ddof=1)) / 3, 2)
     reach = whole.interval[1] - whole.value
-    (found, *_) = rests_of(reach, [of_seeds])
-    assert reach_of([of_seeds, found], 0.95) == pytest.approx(reach, 2e-3)
+    (fitting, *_) = rests_of(reach, [of_seeds])
+    assert reach_of([of_seeds, fitting], 0.95) == pytest.approx(reach, 2e-3)
 
 
 def test_an_interval_that_no_variance_gives_has_no_rest():

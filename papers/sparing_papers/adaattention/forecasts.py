@@ -8,7 +8,7 @@ from statistics import variance
 
 from sparing.core.record import Label, Labels, Record
 from sparing.experiment.claims import ERROR, Scale, widened
-from sparing.experiment.needs import EXAMPLES, SEEDS, Forecast
+from sparing.experiment.forecasts.needs import EXAMPLES, SEEDS, Forecast
 from sparing.experiment.records import RecordTable
 from sparing.measure.forecast import reach_with, rests_of
 from sparing.measure.pooling import Part
@@ -41,10 +41,10 @@ def of_mean(
         return None
     parts = [_part(seeds).times(share) for seeds in by_task]
     fixed = [part_of_inputs([*of_task.values()]).times(share) for of_task in timed]
-    found = [fixed] if logs else [[part] for part in rests_of(end - centre, parts, 1 - ERROR)]
-    if not found:
+    rests = [fixed] if logs else [[part] for part in rests_of(end - centre, parts, 1 - ERROR)]
+    if not rests:
         return None
-    rest = found[0]  # the larger of two promises less
+    rest = rests[0]  # the larger of two promises less
 
     def at(count: int) -> tuple[float, float]:
         reach = reach_with(parts, rest, count, 1 - ERROR)
@@ -52,7 +52,7 @@ def of_mean(
         low, high = map(math.exp, ends) if logs else ends
         return widened(value, (low, high), confidence, None, scale)
 
-    return Forecast(SEEDS, min(map(len, by_task)), at, EXAMPLES if len(found) == 1 else UNKNOWN)
+    return Forecast(SEEDS, min(map(len, by_task)), at, EXAMPLES if len(rests) == 1 else UNKNOWN)
 
 
 def _part(seeds: Values) -> Part:

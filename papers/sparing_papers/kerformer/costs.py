@@ -8,7 +8,7 @@ from dataclasses import replace
 from sparing.core.record import Record
 from sparing.experiment.arms import family_of
 from sparing.experiment.claims import Estimate, Measure, at_once, least, of_record
-from sparing.experiment.needs import joined
+from sparing.experiment.forecasts.needs import joined
 from sparing.experiment.records import RecordTable
 from sparing_papers.kerformer.cores import RANGE
 from sparing_papers.long_range.arms import BY_CONTENT, DENSE, KERFORMER, arm_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from sparing.experiment.claims import Estimate, Measure
 from sparing.experiment.claims import at_once as simultaneous
-from sparing.experiment.needs import SEEDS, Forecast
+from sparing.experiment.forecasts.needs import SEEDS, Forecast
 from sparing.experiment.records import RecordTable
 from sparing_papers.kerformer.costs import peak_share, speed_up
 from sparing_papers.kerformer.options import ARENA, LINEAR_ARMS

@@ -19,7 +19,7 @@ from sparing.experiment.claims import (
     least,
     of_record,
 )
-from sparing.experiment.needs import SEEDS, Forecast
+from sparing.experiment.forecasts.needs import SEEDS, Forecast
 from sparing.experiment.records import RecordTable
 from sparing.measure.forecast import reach_with
 from sparing.measure.pooling import Part, parts_of, reach_of

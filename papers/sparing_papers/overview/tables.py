@@ -12,7 +12,7 @@ from sparing.core.errors import DataError
 from sparing.core.heads import Heads
 from sparing.core.products import Products
 from sparing.experiment.claims import GoalResult
-from sparing.experiment.needs import Need
+from sparing.experiment.forecasts.needs import Need
 from sparing.report import wording
 from sparing.report.blocks import Block, missing_cells
 from sparing.report.markdown import escape, plain_table

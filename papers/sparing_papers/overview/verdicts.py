@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sparing.experiment.claims import GoalResult, decide
-from sparing.experiment.needs import Need
+from sparing.experiment.forecasts.needs import Need
 from sparing.experiment.registry import find_study
 from sparing.report.page import Page
 from sparing.report.run import Run, read_run

@@ -8,7 +8,7 @@ from statistics import variance
 import pytest
 
 from sparing.core.record import Record
-from sparing.experiment.needs import EXAMPLES
+from sparing.experiment.forecasts.needs import EXAMPLES
 from sparing.experiment.records import RecordTable
 from sparing.measure.pooling import Part, reach_of
 from sparing_papers.adaattention.forecasts import UNKNOWN, of_difference, of_mean

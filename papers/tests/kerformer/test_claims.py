@@ -10,7 +10,7 @@ from scipy import stats
 
 from sparing.core.record import Record
 from sparing.experiment.claims import Estimate
-from sparing.experiment.needs import Forecast
+from sparing.experiment.forecasts.needs import Forecast
 from sparing.experiment.records import RecordTable
 from sparing.measure.pooling import Part, reach_of
 from sparing_papers.kerformer import behaviour as ker_behaviour

@@ -44,7 +44,13 @@ def run(
     facts["steps"] = product_steps(name, heads, dim, tokens)
     if as_json:
         emit(facts)
-        return
+    else:
+        _print_facts(name, facts)
+
+
+def _print_facts(name: str, facts: dict[str, Any]) -> None:
+    """Print everything as text."""
+    heads, dim, tokens = facts["built_for"].values()
     print(f"{name}\n\n{facts['description']}")
     traits = facts["traits"]
     print(f"\nPaper:   {traits['paper']} ({traits['year']})")

@@ -22,7 +22,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from sparing.core.record import Label, Record
-from sparing.experiment.needs import ROUNDS, SEEDS, Forecast, Need, joined, needed
+from sparing.experiment.forecasts.needs import ROUNDS, SEEDS, Forecast, Need, joined, needed
 from sparing.experiment.records import RecordTable
 from sparing.experiment.summary import K, paired
 from sparing.measure.forecast import FEWEST, resized

@@ -10,7 +10,7 @@ from typing import Any
 from sparing.core.progress import Progress
 from sparing.core.record import Record
 from sparing.experiment.claims import GoalResult
-from sparing.experiment.effects import planned_seeds, smallest_effects
+from sparing.experiment.forecasts.effects import planned_seeds, smallest_effects
 from sparing.experiment.parallel.running import DRIVER, drop_notes, noted
 from sparing.experiment.plan import Plan, do_pieces, idle_records, plan_by_kind, wanted_cells
 from sparing.experiment.run import ANALYSIS, Cell, Failure, Run, existing_records, open_run
@@ -118,7 +118,7 @@ def plan(
 ) -> Plan:
     """What ``conduct`` would do in that folder and about how long it takes; starts nothing.
 
-    It says what effects the planned seeds could tell, by the spread in the folders ``committed``.
+    It says what effects the planned seeds could decide, by the spread in the folders ``committed``.
     Only cells that fit the pattern are part of it. Raises ``UsageError`` where none does, and where
     the folder holds another run.
     """

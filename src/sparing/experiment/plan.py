@@ -11,7 +11,7 @@ from typing import Any
 from sparing.core.errors import UsageError, nearest
 from sparing.core.progress import Progress
 from sparing.core.record import Record
-from sparing.experiment.effects import Effect
+from sparing.experiment.forecasts.effects import Effect
 from sparing.experiment.parallel.shares import cells_in_share, is_share
 from sparing.experiment.run import Cell, Failure, Run
 from sparing.measure.energy import process_cpu_seconds
@@ -38,7 +38,7 @@ class Plan:
     """All cells of a run in their order; the minutes of cells to do are estimates.
 
     ``basis`` says what the estimates rest on; ``notes`` are further remarks. ``effects`` are the
-    smallest that the planned seeds could tell, of goals that committed runs measured.
+    smallest that the planned seeds could decide, of goals that committed runs measured.
     """
 
     cells: tuple[PlannedCell, ...]

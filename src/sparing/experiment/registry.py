@@ -96,7 +96,7 @@ class Study:
     ) -> Plan:
         """What ``run`` would do and about how long it takes; starts nothing."""
         from sparing.experiment.conduct import plan
-        from sparing.experiment.effects import committed_runs
+        from sparing.experiment.forecasts.effects import committed_runs
 
         runs = committed_runs(self.module, self.name)
         return plan(self.load().prepare(options, folder, data), folder, cells, runs)

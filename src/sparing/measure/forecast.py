@@ -1,10 +1,10 @@
 """The interval that more seeds would give, and how many of them decide a question.
 
-A forecast takes mean and spread as they are now. If the true mean is as far from a target as the
-estimate is, an interval of the forecast size excludes the target in about half of studies: the new
-mean is as often nearer as farther. With fewer than seven seeds it does in two thirds, since steps
-of the number are large; with twice as many in four of five and more. So a forecast compares open
-questions with each other. It does not promise an answer.
+A forecast takes mean and spread as they are now. Say that the true mean is as far from a target as
+the estimate is. Then an interval of the forecast size excludes the target in about half of studies,
+as the new mean is as often nearer as farther. With fewer than seven seeds it does in two thirds,
+since steps of the number are large; with twice as many in four of five and more. So a forecast
+compares open questions with each other. It does not promise an answer.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparing.core.errors import listed
-from sparing.experiment.needs import Need
+from sparing.experiment.forecasts.needs import Need
 from sparing.experiment.parallel.leading import PROCESSES
 from sparing.experiment.plan import BESIDE
 from sparing.experiment.records import measured, uncommitted

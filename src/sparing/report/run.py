@@ -11,7 +11,7 @@ from typing import Any
 from sparing.core.errors import DataError
 from sparing.core.reading import read_json
 from sparing.core.record import RECORDS, Record, RecordLog, is_finite
-from sparing.experiment.needs import Need
+from sparing.experiment.forecasts.needs import Need
 from sparing.experiment.records import RecordTable
 
 Config = dict[str, Any]

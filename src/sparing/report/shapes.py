@@ -54,8 +54,8 @@ def _box(products: Products, name: str, rows: str, columns: str) -> list[str]:
 def rank(products: Products, symbol: str) -> int:
     """0 for the smallest size, 2 for the largest; equal sizes have one rank."""
     sizes = sorted(set(products.sizes.values()))
-    place = sizes.index(products.sizes[symbol])
-    return 2 if place == len(sizes) - 1 else min(place, 1)
+    position = sizes.index(products.sizes[symbol])
+    return 2 if position == len(sizes) - 1 else min(position, 1)
 
 
 def operation_rows(products: Sequence[Products]) -> list[tuple[str, ...]]:

@@ -14,7 +14,7 @@ from sparing.experiment.claims import (
     Measure,
     recorded,
 )
-from sparing.experiment.needs import joined
+from sparing.experiment.forecasts.needs import joined
 from sparing.experiment.records import RecordTable
 from sparing_papers.linformer.guards import ANOTHER_TASK, above_chance, ahead
 from sparing_papers.linformer.language.blocks import FREQUENCIES

@@ -11,7 +11,7 @@ from sparing.cli.shared.common import emit
 from sparing.cli.shared.endings import CELLS_FAILED, GOAL_MISSED, say
 
 if TYPE_CHECKING:
-    from sparing.experiment.effects import Effect
+    from sparing.experiment.forecasts.effects import Effect
     from sparing.experiment.plan import Plan
     from sparing.experiment.study import StudyResult
 
@@ -50,10 +50,10 @@ def show_plan(plan: Plan, as_json: bool) -> None:
 
 
 def _show_effects(effects: Sequence[Effect]) -> None:
-    """Print the smallest effects that the planned seeds could tell, the smallest first."""
+    """Print the smallest effects that the planned seeds could decide, the smallest first."""
     if not effects:
         return
-    print("smallest effects that the planned seeds tell, by the spread in committed runs:")
+    print("smallest effects that the planned seeds decide, by the spread in committed runs:")
     for effect in sorted(effects, key=lambda effect: effect.effect)[:SHOWN_EFFECTS]:
         points = effect.unit in ("share", "score")
         amount = f"{100 * effect.effect:.2g} points" if points else f"{effect.effect:.2g}"

@@ -7,7 +7,7 @@ from functools import partial
 
 from sparing.core.record import Label
 from sparing.experiment.claims import Estimate
-from sparing.experiment.needs import Forecast
+from sparing.experiment.forecasts.needs import Forecast
 from sparing.experiment.records import RecordTable
 from sparing.measure.forecast import resized
 

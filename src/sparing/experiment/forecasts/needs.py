@@ -91,7 +91,7 @@ def joined(
 ) -> Forecast | None:
     """One forecast of several that grow together; None where one of them is missing.
 
-    ``join`` makes one interval of theirs.
+    ``join`` makes one interval of all.
     """
     known = [forecast for forecast in forecasts if forecast is not None]
     if not known or len(known) < len(forecasts):

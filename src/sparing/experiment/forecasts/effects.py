@@ -1,4 +1,4 @@
-"""Before a run: the smallest effect that its planned seeds could tell, by committed runs."""
+"""Before a run: the smallest effect that its planned seeds could decide, by committed runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparing.core.errors import DataError
 from sparing.core.reading import read_json
 from sparing.core.record import RECORDS, Record, RecordLog
 from sparing.experiment.claims import GoalResult
-from sparing.experiment.needs import SEEDS, smallest_effect
+from sparing.experiment.forecasts.needs import SEEDS, smallest_effect
 
 RESULTS = "results"
 Decide = Callable[[Sequence[Record]], list[GoalResult]]
@@ -20,7 +20,7 @@ Decide = Callable[[Sequence[Record]], list[GoalResult]]
 
 @dataclass(frozen=True)
 class Effect:
-    """The smallest ``effect`` on a goal's quantity that so many ``seeds`` would tell.
+    """The smallest ``effect`` on a goal's quantity that so many ``seeds`` would decide.
 
     It is the half width of their interval, by the spread of ``known`` seeds in the run ``source``.
     The effect is in the unit of the goal.
