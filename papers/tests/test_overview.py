@@ -16,6 +16,7 @@ from papers.tests.golden import ROOT
 from sparing.core.errors import DataError
 from sparing.core.record import Record
 from sparing.experiment.claims import GoalResult, decide
+from sparing.experiment.forecasts.needs import Need
 from sparing.experiment.records import RecordTable
 from sparing.experiment.registry import find_study
 from sparing_papers.calculator.claims import CLAIMS as CALCULATOR
@@ -272,3 +273,42 @@ def test_unknown_keys_of_a_row_are_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(rows, "files", lambda package: tmp_path)
     with pytest.raises(DataError, match="size"):
         rows.read_paper("p")
+
+
+def needing(*needs):
+    """Results of goals with these needs; one without is met."""
+    mets = [True if need is None else "undecided" for need in needs]
+    fixed = Fixed(*mets)
+    fixed.results = [
+        replace(result, need=need) for result, need in zip(fixed.results, needs, strict=True)
+    ]
+    return fixed
+
+
+FEW, MORE = Need(5, "seeds", 3), Need(40, "seeds", 3)
+TINY, TASK = Need(1000, "seeds", 3, beyond=True), Need(why="another task")
+
+
+@pytest.mark.parametrize(
+    ("needs", "text"),
+    [
+        ([FEW], "about 5 seeds (3 now)"),
+        ([FEW, None], "a: about 5 seeds (3 now)"),
+        ([FEW, MORE, None], "2: about 5 to 40 seeds"),
+        ([FEW, FEW, TASK, TASK], "2: about 5 seeds; 2: another task"),
+        ([FEW, TINY, None], f"1: about 5 seeds; 1: {TINY}"),
+        ([FEW, MORE, Need(9, "rounds", 2)], "2: about 5 to 40 seeds; 1: about 9 rounds"),
+    ],
+)
+def test_a_row_says_what_its_undecided_answers_would_need(needs, text):
+    assert tables._needs(needing(*needs), ROW) == text
+
+
+@pytest.mark.parametrize("study", rows.STUDIES)
+def test_every_undecided_row_says_what_it_would_need(study):
+    text = (ROOT / "docs" / "papers" / f"{study}-claims.md").read_text(encoding="utf-8")
+    undecided = text.partition("## Undecided")[2].partition("\n## ")[0].strip().splitlines()
+    heads, _, *lines = ([cell.strip() for cell in line.split(" | ")] for line in undecided)
+    column = heads.index("Would need")
+    assert lines
+    assert [line[0] for line in lines if not line[column]] == []

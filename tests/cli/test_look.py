@@ -289,3 +289,19 @@ def test_the_module_is_the_command():
     )
     assert json.loads(done.stdout) == {"models": MODELS}
     assert done.stderr == ""
+
+
+def test_show_draws_the_products_of_a_mechanism(command, tmp_path):
+    drawn = command("show", "linformer", "--draw", "--tokens", 256, "--dim", 8)
+    assert drawn.code == 0
+    assert "n = 256 tokens, k = 128 slots, d = 8 features of a head" in drawn.out
+    assert "1. E times K: k x n times n x d is k x d" in drawn.out
+    facts = command("show", "linformer", "--draw", "--json").json
+    assert [step["result"] for step in facts["steps"]] == ["E K", "F V", "scores", "out"]
+    figure = tmp_path / "shapes.svg"
+    assert command("show", "linformer", "--draw", "--output", figure).out.strip() == str(figure)
+    assert "<svg" in figure.read_text(encoding="utf-8")
+    refused = command("show", "kerformer", "--draw")
+    assert refused.code == 2
+    assert "kerformer has no drawing; these have one: linformer, softmax" in refused.error
+    assert ".png or .svg" in command("show", "linformer", "--output", tmp_path / "a.gif").error

@@ -73,3 +73,18 @@ def test_an_unknown_study_says_how_to_install_those_of_papers(command, monkeypat
         assert (ended.code, name in ended.error) == (2, True)
         assert ("pip install ./papers" in ended.error) is not papers
     assert "did you mean 'compare'" in command("study", "comparee").error
+
+
+def test_a_plan_says_what_its_seeds_could_tell(command, tmp_path):
+    planned = ("study", "calculator", "--output-dir", tmp_path / "run", "--plan")
+    few, more = (
+        {e["goal"]: e for e in command(*planned, "--set", f"seeds={n}", "--json").json["effects"]}
+        for n in (4, 16)
+    )
+    assert few.keys() == more.keys() != set()
+    for goal, effect in few.items():
+        assert (effect["seeds"], more[goal]["seeds"], effect["known"]) == (4, 16, 5)
+        assert 0 < more[goal]["effect"] < effect["effect"] / 2
+    shown = command(*planned, "--set", "seeds=4").out
+    assert "smallest effects that the planned seeds decide" in shown
+    assert "(4 seeds, 5 in calculator-study-" in shown

@@ -12,6 +12,7 @@ from typing import Any
 from sparing.core.record import Record
 from sparing.experiment.claims import (
     Claim,
+    Condition,
     Estimate,
     GoalResult,
     Measure,
@@ -56,7 +57,8 @@ def _claim(
         return result.interval != (bound, bound)
 
     name = f"{text}: {quantity}"
-    return Claim(name, measure, bound, guards=(varies,), kind=kind, family="claims")
+    guards = (Condition(varies, "a quantity that varies"),)
+    return Claim(name, measure, bound, guards=guards, kind=kind, family="claims")
 
 
 def _difference(name: str, ours: str, theirs: str, **labels: str) -> Measure:
@@ -96,7 +98,9 @@ def _beside_all(pairs: Sequence[tuple[Seeds, Seeds]], confidence: float) -> Esti
     if smallest is None or smallest.interval is None:
         return smallest
     refuted = smallest.interval[1] < 0
-    return smallest if len(measured) == len(pairs) or refuted else replace(smallest, interval=None)
+    if len(measured) == len(pairs) or refuted:
+        return smallest
+    return replace(smallest, interval=None, lacks="runs of the other networks")
 
 
 def _over_the_best(table: RecordTable, confidence: float) -> Estimate | None:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sparing.core.record import Labels, Record
-from sparing.experiment.claims import Claim, GoalResult, Guard, decide, recorded
+from sparing.experiment.claims import Claim, Condition, GoalResult, Guard, decide, recorded
 from sparing.experiment.records import RecordTable
 from sparing.experiment.study import plain
 from sparing.measure.pairs import FEWEST_FOR_A_CLAIM
@@ -86,7 +86,7 @@ def _at_plateau(labels: Labels) -> Guard:
         gains = records.all("last_quarter_gain", **group)
         return result.met is not True or any(gain.labels["at_plateau"] for gain in gains)
 
-    return guard
+    return Condition(guard, "longer training: the dense model still gains")
 
 
 def _mostly_missed(records: RecordTable, declared: Declared) -> bool:

@@ -50,6 +50,7 @@ from sparing_papers.long_range.arms import DENSE, KERFORMER
 from sparing_papers.long_range.work import MARGIN
 
 CLAIM, GOAL = "claim", "goal"
+UNSCORED = "runs of all its variants on a task that passes the sensitivity check"
 
 
 def _claim(
@@ -69,7 +70,19 @@ def _claim(
     """
     name = f"{text} ({quantity})"
     table = text.partition(":")[0].partition(",")[0] if kind == CLAIM else ""
-    return Claim(name, measure, bound, unit, at_most, family=table, kind=kind, questions=questions)
+    scored = not {*questions} & {CORES, SPEED} or ARENA in questions
+    needs = UNSCORED if scored else Claim.unmeasured
+    return Claim(
+        name,
+        measure,
+        bound,
+        unit,
+        at_most,
+        family=table,
+        kind=kind,
+        questions=questions,
+        unmeasured=needs,
+    )
 
 
 def claims_of(questions: Sequence[str]) -> list[Claim]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from sparing.core.record import Record
 from sparing.experiment.arms import family_of
 from sparing.experiment.claims import Estimate, Measure, at_once, least, of_record
+from sparing.experiment.forecasts.needs import joined
 from sparing.experiment.records import RecordTable
 from sparing_papers.kerformer.cores import RANGE
 from sparing_papers.long_range.arms import BY_CONTENT, DENSE, KERFORMER, arm_of
@@ -37,8 +38,14 @@ def lengths_won(records: RecordTable, confidence: float) -> Estimate | None:
     ends = [estimate.interval for estimate in known if estimate.interval is not None]
     if len(ends) < len(known):
         return Estimate(won, None)
+    more = joined([estimate.forecast for estimate in known], _won)
+    return Estimate(won, _won(ends), forecast=more)
+
+
+def _won(ends: list[tuple[float, float]]) -> tuple[float, float]:
+    """The share of ratios that are surely above 1, and of those that may be."""
     sure, possible = (sum(end[side] > 1 for end in ends) / len(ends) for side in (0, 1))
-    return Estimate(won, (sure, possible))
+    return sure, possible
 
 
 def range_effect(records: RecordTable, confidence: float) -> Estimate | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from sparing.experiment.claims import Estimate, Measure
 from sparing.experiment.claims import at_once as simultaneous
+from sparing.experiment.forecasts.needs import SEEDS, Forecast
 from sparing.experiment.records import RecordTable
 from sparing_papers.kerformer.costs import peak_share, speed_up
 from sparing_papers.kerformer.options import ARENA, LINEAR_ARMS
@@ -38,6 +40,13 @@ class Condition:
         worst, best = reversed(ends) if self.at_most else ends
         return self._good(worst), self._good(value), self._good(best)
 
+    def at(self, seeds: int) -> Condition:
+        """The same, were there so many seeds of what rests on seeds."""
+        forecast = None if self.measured is None else self.measured.forecast
+        if self.measured is None or forecast is None or forecast.of != SEEDS:
+            return self
+        return replace(self, measured=replace(self.measured, interval=forecast.at(seeds)))
+
     def _good(self, number: float) -> bool:
         return number <= self.bound if self.at_most else number >= self.bound
 
@@ -62,8 +71,24 @@ def at_once(arm: str) -> Measure:
         )
         if all(condition.measured is None for condition in conditions):
             return None
-        states = [condition.states() for condition in conditions]
-        held, met, possible = (float(sum(side)) for side in zip(*states, strict=True))
-        return Estimate(met, (held, possible))
+        held, met, possible = _counted(conditions)
+        known = conditions[0].measured
+        if known is None or known.forecast is None:
+            lacks = "runs on long ranges that pass the sensitivity check, and of time and memory"
+            return Estimate(met, (held, possible), lacks=lacks)
+
+        def at(seeds: int) -> tuple[float, float]:
+            least, _, most = _counted([condition.at(seeds) for condition in conditions])
+            return least, most
+
+        more = Forecast(SEEDS, known.forecast.count, at)
+        return Estimate(met, (held, possible), forecast=more)
 
     return measure
+
+
+def _counted(conditions: Sequence[Condition]) -> tuple[float, float, float]:
+    """How many surely hold, hold by the number itself, and may hold."""
+    states = [condition.states() for condition in conditions]
+    held, met, possible = (float(sum(side)) for side in zip(*states, strict=True))
+    return held, met, possible

@@ -45,7 +45,9 @@ def noise(records: RecordTable, confidence: float) -> Estimate | None:
     both = {task for task in ours if ours[task] and theirs.get(task)}
     parts = {task: part for task in both if (part := _of_examples(records, task, share))}
     gap = gap_of(ours, theirs, _step(records, both), confidence, parts)
-    return gap if gap is None or both == parts.keys() else replace(gap, interval=None)
+    if gap is None or both == parts.keys():
+        return gap
+    return replace(gap, interval=None, lacks="records of which noisy examples were right")
 
 
 def _shares_kept(records: RecordTable, question: str, arm: str, share: float) -> dict[str, BySeed]:

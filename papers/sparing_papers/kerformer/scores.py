@@ -19,7 +19,9 @@ from sparing.experiment.claims import (
     least,
     of_record,
 )
+from sparing.experiment.forecasts.needs import SEEDS, Forecast
 from sparing.experiment.records import RecordTable
+from sparing.measure.forecast import reach_with
 from sparing.measure.pooling import Part, parts_of, reach_of
 from sparing.measure.statistics import Difference, mean_difference
 from sparing_papers.kerformer.costs import is_linear
@@ -111,12 +113,18 @@ def gap_of(
     }
     value = fmean(gap.value for gap in gaps.values())
     if any(gap.count < FEWEST_SEEDS for gap in gaps.values()):
-        return Estimate(value, None)
-    of_seeds = [_of_seeds(gap, confidence) for gap in gaps.values()]
-    of_examples = [parts[task] for task in tasks if parts and task in parts]
+        return Estimate(value, None, lacks=f"at least {FEWEST_SEEDS} seeds")
     share = 1 / len(tasks)
-    reach = reach_of([part.times(share) for part in (*of_seeds, *of_examples)], confidence)
-    return Estimate(value, (value - reach, value + reach))
+    of_seeds = [_of_seeds(gap, confidence).times(share) for gap in gaps.values()]
+    of_examples = [parts[task].times(share) for task in tasks if parts and task in parts]
+    reach = reach_of([*of_seeds, *of_examples], confidence)
+
+    def at(count: int) -> tuple[float, float]:
+        other = reach_with(of_seeds, of_examples, count, confidence)
+        return value - other, value + other
+
+    more = Forecast(SEEDS, min(gap.count for gap in gaps.values()), at)
+    return Estimate(value, (value - reach, value + reach), forecast=more)
 
 
 def _of_seeds(gap: Difference, confidence: float) -> Part:
@@ -230,7 +238,7 @@ def over_all(
     worst = least(gaps, beside(at_once(confidence, len(gaps) - gaps.count(None))))
     if worst is None or worst.interval is None or None not in gaps or worst.interval[1] < 0:
         return worst
-    return replace(worst, interval=None)
+    return replace(worst, interval=None, lacks="runs of the other variants")
 
 
 def paired_share(*names: str) -> Measure:
@@ -263,7 +271,9 @@ def _share_kept(record: Record, confidence: float, sure: bool) -> Estimate:
     seeds = int(record.labels.get("seeds") or 1)
     ends = record.interval if sure and seeds >= FEWEST_SEEDS else None
     estimate = of_record(replace(record, interval=ends, count=seeds), confidence)
-    return replace(estimate, count=None)
+    lacks = "" if sure else f"{FEWEST_SEEDS} seeds of a task that passes the sensitivity check"
+    # examples and seeds share its interval: which of them would lessen it is not recorded
+    return replace(estimate, count=None, forecast=None, lacks=lacks or "more seeds or examples")
 
 
 def _best_validation(records: RecordTable) -> dict[str, float]:

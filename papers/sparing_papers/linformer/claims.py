@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from sparing.core.record import Label, Labels, Record
 from sparing.experiment.claims import (
     Claim,
+    Condition,
     Estimate,
     GoalResult,
     Guard,
@@ -40,6 +42,7 @@ from sparing_papers.long_range.swapped import WARM
 
 NEAREST_SLOTS = 64
 FEWEST_LENGTHS = 3
+OTHER_MODELS = "other models: this one has no further heads"
 
 
 def decide_goals(
@@ -249,13 +252,16 @@ def _of_models(
             return None
         models = None if alone else int(record.labels.get("models") or 1)
         measured = of_record(record, confidence)
-        return Estimate(measured.value, measured.interval, models)
+        if alone:
+            return replace(measured, count=None, forecast=None, lacks=OTHER_MODELS)
+        return replace(measured, count=models)
 
     alone = record is not None and record.labels["source"] == PRETRAINED
-    guards: list[Guard] = [lambda records, result: enough]
+    lengths = f"at least {FEWEST_LENGTHS} lengths"
+    guards: list[Guard] = [Condition(lambda records, result: enough, lengths)]
     if record is not None and not alone:
         within = not record.labels.get("beyond")
-        guards.append(lambda records, result: within)
+        guards.append(Condition(lambda records, result: within, "lengths that it learned on"))
         guards.append(sensitive(LONGER, str(record.labels["source"])))
     name = f"{text}; of this model alone" if alone else text
     return Claim(name, measure, bound, unit, at_most, guards=guards, family="matrices")

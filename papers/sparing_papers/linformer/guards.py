@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from sparing.core.record import Labels
-from sparing.experiment.claims import FEWEST_SEEDS, GoalResult, Guard
+from sparing.experiment.claims import FEWEST_SEEDS, Condition, GoalResult, Guard
 from sparing.experiment.records import RecordTable
 from sparing_papers.long_range.arms import DENSE, UNIFORM
 from sparing_papers.long_range.work import ABOVE_CHANCE
 
+ANOTHER_TASK = "another task: on this one softmax is not clearly better than uniform"
+
 
 def sensitive(question: str, task: str) -> Guard:
     """The task passes the sensitivity check, by enough seeds."""
-    return lambda records, result: passes(records, question, task)
+    return Condition(lambda records, result: passes(records, question, task), ANOTHER_TASK)
 
 
 def passes(records: RecordTable, question: str, task: str) -> bool:
@@ -45,7 +47,7 @@ def dense_learned(kind: str, labels: Labels) -> Guard:
         chance = records.value(f"mean_{kind}_chance", **dense)
         return ahead(records, name, dense) and above_chance(records, name, chance, dense)
 
-    return guard
+    return Condition(guard, "another task or more seeds: there softmax is not clearly better")
 
 
 def had_it(name: str, chance: str, labels: Labels) -> Guard:
@@ -60,7 +62,7 @@ def had_it(name: str, chance: str, labels: Labels) -> Guard:
         guess = records.value(f"mean_{chance}", **labels)
         return near and above_chance(records, name, guess, labels)
 
-    return guard
+    return Condition(guard, "a variant that learned as much as softmax at the trained length")
 
 
 def _near(records: RecordTable, name: str, labels: Labels) -> bool:

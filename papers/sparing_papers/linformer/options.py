@@ -20,6 +20,11 @@ SPECTRUM, ERROR, COST, LANGUAGE = "spectrum", "error", "cost", "language"
 SWAPPED = "swapped"
 QUESTIONS = (LONGER, SHARED, SHIFT, SPECTRUM, ERROR, COST, SWAPPED, LANGUAGE)
 LINFORMER = "linformer"
+NEEDS = ("", "accelerator")
+NEEDS_ACCELERATOR = (
+    "the paper's lengths and slots, with five seeds, take weeks on a processor and need an "
+    "accelerator"
+)
 POOLED, CONVOLVED = "linformer, pooled", "linformer, convolved"
 
 
@@ -118,6 +123,8 @@ class Options:
     error: ErrorOptions = field(default_factory=ErrorOptions)
     cost: CostOptions = field(default_factory=CostOptions)
     language: LanguageOptions = field(default_factory=LanguageOptions)
+    # What the machine must have.
+    needs: Annotated[str, one_of(*NEEDS)] = ""
 
     def __post_init__(self) -> None:
         check_fields(self)

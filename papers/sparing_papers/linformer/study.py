@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sparing.core.errors import DataError
 from sparing.experiment.conduct import Experiment
-from sparing.experiment.plan import (
-    clocked,
-)
+from sparing.experiment.inputs.recipes import require_accelerator
+from sparing.experiment.plan import clocked
 from sparing.experiment.run import DATA, Cell
 from sparing.experiment.study import base_config, plain
 from sparing.tasks import Task
@@ -42,6 +42,7 @@ from sparing_papers.linformer.options import (
     LANGUAGE,
     LINFORMER,
     LONGER,
+    NEEDS_ACCELERATOR,
     SHARED,
     SHIFT,
     SPECTRUM,
@@ -79,8 +80,9 @@ class Loaded:
 def prepare(options: Options, folder: Path, data: Path | None = None) -> Experiment:
     """The study with these options; what needs data is left out without a data folder, and noted.
 
-    Raises ``UsageError`` for unknown names.
+    Raises ``UsageError`` for unknown names and for a budget that this machine cannot serve.
     """
+    require_accelerator(options.needs, NEEDS_ACCELERATOR)
     loaded = _loaded(options, folder, data)
     learned = [*(work.task for work in loaded.works.values()), *loaded.domains.values()]
     config = base_config("linformer", _identity(options, loaded), learned, [options.pretrained])
@@ -95,12 +97,20 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
         lambda opened: _cells(options, loaded, folder, data),
         lambda records: decide_goals(options, list(loaded.works), records, forms),
         lambda measured: analyse(measured, chances),
+        seeds=partial(_planned_seeds, options),
     )
+
+
+def _planned_seeds(options: Options, goal: str) -> int:
+    """Trainings on texts have seeds of their own; all others have those of ``longer``."""
+    task = goal.partition(",")[0].partition(":")[0]
+    of_texts = task in options.texts.tasks and "pretrained encoder" not in goal
+    return (options.texts if of_texts else options.longer).seeds
 
 
 def _identity(options: Options, loaded: Loaded) -> dict[str, Any]:
     """What makes two runs the same one: settings of no consequence are left out."""
-    left_out = () if options.pretrained else OF_PRETRAINED
+    left_out = ("needs", *(() if options.pretrained else OF_PRETRAINED))
     settings = plain({**asdict(options), "tasks": loaded.loaded_with})
     bare = bare_identity({name: value for name, value in settings.items() if name not in left_out})
     return bare | {"questions": sorted({*options.questions})}

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from sparing.core.catalogue import mechanism
 from sparing.core.errors import DataError
+from sparing.core.heads import Heads
+from sparing.core.products import Products
 from sparing.experiment.claims import GoalResult
+from sparing.experiment.forecasts.needs import Need
 from sparing.report import wording
 from sparing.report.blocks import Block, missing_cells
 from sparing.report.markdown import escape, plain_table
 from sparing.report.sections import Pair, Part, Section
+from sparing.report.shapes import operation_rows
 from sparing_papers.adaattention.table_one import table_one
-from sparing_papers.overview.rows import FILE, KINDS, Excerpt, Paper, Row, papers
+from sparing_papers.overview.rows import FILE, KINDS, Excerpt, Operations, Paper, Row, papers
 from sparing_papers.overview.verdicts import (
     BUILT,
     MET,
@@ -26,12 +32,14 @@ from sparing_papers.overview.verdicts import (
     faults,
 )
 
-ROWS, RUNS, CLAIMS = "rows", "runs", "claims"
+ROWS, RUNS, CLAIMS, OPERATIONS = "rows", "runs", "claims", "operations"
+DENSE = "softmax"
 FEW, LONGEST_LABEL = 2, 60  # answers shown one by one; characters before a value
 # The sections of a page of claims, with the head of the column that answers them.
 ANSWERED = {MISSED: "Measured", MET: "Measured", UNDECIDED: "Measured", NOT_RUN: "Why not"}
 ANSWERED[BUILT] = "Remark"
 AGAIN = ("In the paper", "Command", "Code")
+NEED = "Would need"
 LEADS = ("In the paper", "It says", "Verdict", "Measured")
 POINTS, LARGEST_DIFFERENCE = ("share", "score"), 0.5
 FORMS = {"share": wording.share, "score": wording.share, "bytes": wording.size_of_bytes}
@@ -58,14 +66,17 @@ def paper_tables(folder: Path) -> dict[str, str]:
         made = [_rows(of_paper), _runs(of_paper), _leads(of_paper)]
         made += [_excerpt(of_paper, excerpt) for excerpt in of_paper.paper.excerpts]
         made += [make(of_paper) for make in TOGETHER.get(of_paper.paper.study, {}).values()]
+        counted = of_paper.paper.operations
+        made += [operations_table(counted)] if counted else []
         tables |= dict(zip(names_of(of_paper.paper), made, strict=True))
     return tables
 
 
 def names_of(paper: Paper) -> list[str]:
     """The names of one paper's tables."""
-    excerpts = (excerpt.name for excerpt in paper.excerpts)
-    kinds = (ROWS, RUNS, CLAIMS, *excerpts, *TOGETHER.get(paper.study, ()))
+    kinds = [ROWS, RUNS, CLAIMS, *(excerpt.name for excerpt in paper.excerpts)]
+    kinds += TOGETHER.get(paper.study, ())
+    kinds += [OPERATIONS] if paper.operations else []
     return [f"{paper.study} {kind}" for kind in kinds]
 
 
@@ -105,9 +116,14 @@ def _rows(results: Results) -> str:
     sections = []
     for verdict, answered in ANSWERED.items():
         chosen = [row for row in results.paper.rows if verdicts[row.id] == verdict]
-        heads = ("In the paper", "It says", answered, "Run", "Code")
+        heads = ("In the paper", "It says", answered, NEED, "Run", "Code")
         lines = [
-            (*_texts(row.id, row.says, _remark(results, row)), _where(row), _modules(row, verdict))
+            (
+                *_texts(row.id, row.says, _remark(results, row)),
+                escape(_needs(results, row)) if verdict == UNDECIDED else "",
+                _where(row),
+                _modules(row, verdict),
+            )
             for row in chosen
         ]
         sections += [_section(verdict.capitalize(), heads, lines)] if lines else []
@@ -130,6 +146,37 @@ def _remark(results: Results, row: Row) -> str:
     """What was measured, or why it was not, and the note."""
     remarks = [text[0].upper() + text[1:] for text in (row.reason, row.note) if text]
     return ". ".join(filter(None, (_measured(results, row), *remarks)))
+
+
+def _needs(results: Results, row: Row) -> str:
+    """What the undecided answers would need: of many the least and the most of each kind."""
+    needs: dict[str, Need] = {}
+    answers = results.answers(row)
+    many = len({answer.run for answer in answers}) > 1
+    for answer in answers:
+        if answer.result.need is not None:
+            label = answer.run if many else answer.label
+            key = label if len(answers) <= FEW else str(len(needs))
+            needs[key] = answer.result.need
+    if len(answers) == 1 and needs:
+        return str(next(iter(needs.values())))
+    if len(answers) <= FEW:
+        return "; ".join(f"{label}: {need}" for label, need in needs.items())
+    counted = [need for need in needs.values() if need.count and not need.beyond]
+    texts = Counter(str(need) for need in needs.values() if need not in counted)
+    lines = [_range([need for need in counted if need.of == of]) for of in _kinds_of(counted)]
+    return "; ".join([*lines, *(f"{count}: {text}" for text, count in texts.most_common())])
+
+
+def _kinds_of(needs: Sequence[Need]) -> list[str]:
+    return list(dict.fromkeys(need.of for need in needs))
+
+
+def _range(needs: Sequence[Need]) -> str:
+    """How many of one kind several answers would need."""
+    counts = sorted(need.count for need in needs)
+    amount = f"{counts[0]:,}" if counts[0] == counts[-1] else f"{counts[0]:,} to {counts[-1]:,}"
+    return f"{len(needs)}: about {amount} {needs[0].of}"
 
 
 def _modules(row: Row, verdict: str) -> str:
@@ -245,6 +292,22 @@ def _excerpt(results: Results, excerpt: Excerpt) -> str:
     indices = [block.heads.index(name) for name in heads]
     chosen = [block.rows[names.index(name)] for name in excerpt.rows] or list(block.rows)
     return plain_table(heads, [[row[index] for index in indices] for row in chosen])
+
+
+def operations_table(counted: Operations) -> str:
+    """Million operations of every product of one head, and of dense attention's together."""
+    at = [_products(counted.mechanism, n, counted.dim, counted.options) for n in counted.tokens]
+    dense = [_products(DENSE, n, counted.dim, {}) for n in counted.tokens]
+    total = operation_rows(dense)[-1]
+    heads = ("Product", "Operations", *(f"n = {n:,}" for n in counted.tokens))
+    return plain_table(heads, [*operation_rows(at), (DENSE, *total[1:])])
+
+
+def _products(name: str, tokens: int, dim: int, options: Mapping[str, Any]) -> Products:
+    products = mechanism(name, Heads(1, dim, tokens=tokens), **options).products(tokens)
+    if products is None:
+        raise DataError(f"{name} names no products to count")
+    return products
 
 
 def _blocks(parts: Sequence[Part]) -> Iterator[Block]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sparing.experiment.claims import GoalResult, decide
+from sparing.experiment.forecasts.needs import Need
 from sparing.experiment.registry import find_study
 from sparing.report.page import Page
 from sparing.report.run import Run, read_run
@@ -108,5 +109,6 @@ def _is_measured(result: GoalResult) -> bool:
 def _result(goal: Mapping[str, Any]) -> GoalResult:
     known = {field.name for field in fields(GoalResult)}
     given = {name: value for name, value in goal.items() if name in known}
-    ends = given["interval"]
+    ends, need = given["interval"], given.get("need")
+    given |= {"need": Need.from_dict(need) if need else None}
     return GoalResult(**{**given, "interval": (ends[0], ends[1]) if ends else None})

@@ -9,7 +9,10 @@ import pytest
 from scipy import stats
 
 from sparing.core.record import Record
+from sparing.experiment.claims import Estimate
+from sparing.experiment.forecasts.needs import Forecast
 from sparing.experiment.records import RecordTable
+from sparing.measure.pooling import Part, reach_of
 from sparing_papers.kerformer import behaviour as ker_behaviour
 from sparing_papers.kerformer import claims, costs, joint
 from sparing_papers.kerformer import scores as ker_scores
@@ -532,3 +535,31 @@ def test_best_on_images_is_told_beside_all_four():
     assert interval[1] < 0
     only = [r for r in records if r.labels.get("arm") != "efficient"]
     assert of(PICTURES, only)[1] is None  # three were not measured
+
+
+def test_a_mean_over_tasks_is_forecast_by_the_seeds_of_every_task():
+    ours = {"a": {0: 0.5, 1: 0.6, 2: 0.58}, "b": {0: 0.4, 1: 0.41, 2: 0.45}}
+    theirs = {task: dict.fromkeys(scores, 0.4) for task, scores in ours.items()}
+    parts = {"a": Part(0.0004, 400)}
+    now = ker_scores.gap_of(ours, theirs, parts=parts)
+    assert now.forecast.at(3) == pytest.approx(now.interval)
+    seeds = [Part(np.var([*of.values()], ddof=1) / 12 / 4, 11) for of in ours.values()]
+    reach = reach_of([*seeds, Part(0.0001, 400)], 0.95)
+    assert now.forecast.at(12) == pytest.approx((now.value - reach, now.value + reach))
+    alone = reach_of([Part(0.0001, 400)], 0.95)
+    assert now.forecast.at(10**8)[1] - now.value == pytest.approx(alone, rel=1e-3)
+
+
+def test_tasks_with_few_seeds_have_no_forecast_and_say_so():
+    ours = {"a": {0: 0.5, 1: 0.6}}
+    gap = ker_scores.gap_of(ours, {"a": {0: 0.4, 1: 0.4}})
+    assert (gap.interval, gap.forecast, gap.lacks) == (None, None, "at least 3 seeds")
+
+
+def test_conditions_at_once_are_forecast_by_the_seeds_of_the_score():
+    narrow = Forecast("seeds", 3, lambda n: (-1 / n, 1 / n))
+    score = Estimate(-0.02, (-0.06, 0.02), 3, forecast=narrow)
+    speed = Estimate(3.0, (2.0, 4.0), forecast=Forecast("rounds", 3, lambda n: (3.0, 3.0)))
+    assert joint.Condition(score, -0.01).at(1000).states() == (True, False, True)
+    assert joint.Condition(speed, 2.5).at(1000).states() == (False, True, True)
+    assert joint.Condition(None, 1.0).at(9).states() == (False, False, True)

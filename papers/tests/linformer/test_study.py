@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
 
 from sparing.core.errors import UsageError
 from sparing.experiment.registry import find_study
@@ -181,3 +182,33 @@ def test_a_question_that_trains_nothing_has_a_page(tmp_path):
     alone = replace(SMALL, questions=("cost",))
     find_study("linformer").run(alone, tmp_path / "run", cells="cost/core/*")
     assert "softmax" in write_report(tmp_path / "run")["md"].read_text(encoding="utf-8")
+
+
+def test_the_paper_budget_needs_an_accelerator(tmp_path, monkeypatch):
+    paper = linformer.BUDGETS["paper"]
+    assert (paper.longer.seeds, paper.texts.seeds) == (5, 5)
+    assert {128, 256} <= {*paper.language.masked.slots}  # those of the paper
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    with pytest.raises(UsageError) as refused:
+        find_study("linformer").run(paper, tmp_path / "run")
+    assert "need an accelerator; use the budget standard" in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_the_machine_must_have_makes_no_other_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    ours, other = (
+        linformer.prepare(replace(SMALL, needs=needs), tmp_path).config["identity"]
+        for needs in ("", "accelerator")
+    )
+    assert ours == other
+
+
+def test_planned_seeds_are_those_of_the_part_that_a_goal_is_of(tmp_path):
+    texts, longer = replace(SMALL.texts, seeds=7), replace(SMALL.longer, seeds=4)
+    seeds = linformer.prepare(replace(SMALL, texts=texts, longer=longer), tmp_path).seeds
+    assert seeds("imdb, linformer: score at the trained length less softmax's") == 7
+    assert seeds("imdb, linear in the pretrained encoder, distilled: score") == 4
+    assert seeds("listops, linformer: score less softmax's") == 4
+    assert seeds("masked words, 128 tokens, linformer: perplexity over softmax's") == 4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,16 +30,27 @@ def run(
     causal: Annotated[bool, typer.Option("--causal", help="That call is causal.")] = False,
     padded: Annotated[bool, typer.Option("--padded", help="It has pads.")] = False,
     training: Annotated[bool, typer.Option("--training", help="It records gradients.")] = False,
+    draw: Annotated[bool, typer.Option("--draw", help="Draw the shapes of its products.")] = False,
+    output: Annotated[Path | None, typer.Option(help="Write that to a .png or .svg.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show a mechanism: formula, options, traits, path and cost."""
+    if draw or output is not None:
+        _draw(name, (heads, dim, tokens), output, as_json)
+        return
     call = _call(device, dtype, tokens, dim, (causal, padded, training))
     facts = mechanism_facts(name, heads, dim, tokens)
     facts["path"] = path_facts(name, heads, dim, call)
     facts["steps"] = product_steps(name, heads, dim, tokens)
     if as_json:
         emit(facts)
-        return
+    else:
+        _print_facts(name, facts)
+
+
+def _print_facts(name: str, facts: dict[str, Any]) -> None:
+    """Print everything as text."""
+    heads, dim, tokens = facts["built_for"].values()
     print(f"{name}\n\n{facts['description']}")
     traits = facts["traits"]
     print(f"\nPaper:   {traits['paper']} ({traits['year']})")
@@ -55,6 +68,26 @@ def run(
     _print_path(facts["path"])
     _print_steps(facts["steps"])
     _print_cost(facts["cost"], f"{heads} heads of {dim}")
+
+
+def _draw(name: str, sizes: tuple[int, int, int], output: Path | None, as_json: bool) -> None:
+    """Print the products of a call as boxes, or write them as a figure."""
+    from sparing.cli.shared.mechanism_facts import drawn_products
+
+    heads, dim, tokens = sizes
+    products = drawn_products(name, heads, dim, tokens)
+    if output is not None:
+        from sparing.report.figures.shapes import save_products
+
+        save_products(products, output)
+    if as_json:
+        emit({**asdict(products), "heads": heads, "output": str(output) if output else None})
+    elif output is not None:
+        print(output)
+    else:
+        from sparing.report.shapes import drawn
+
+        print(drawn(products))
 
 
 def _call(device: str, dtype: str, tokens: int, dim: int, flags: tuple[bool, bool, bool]) -> Call:

@@ -27,6 +27,7 @@ from sparing.core.execution.path import (
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.options import option_defaults
+from sparing.core.products import Products
 from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
@@ -131,6 +132,14 @@ class Mechanism(nn.Module, abc.ABC):
     @abc.abstractmethod
     def cost(self, work: Workload) -> Cost:
         """The closed-form cost of one call, in whole numbers."""
+
+    def products(self, tokens: int) -> Products | None:
+        """The matrix products of a call on so many tokens, to draw; None where there is no drawing.
+
+        A mechanism that overrides this has one.
+        """
+        del tokens
+        return None
 
     def init_from(self, weights: dict[str, Tensor]) -> None:
         """Start own projections from the layer's, named q, k, v (weights) and q_bias, ...

@@ -14,15 +14,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from scipy.stats import norm
 from scipy.stats import t as student
 
 from sparing.core.record import Label, Record
+from sparing.experiment.forecasts.needs import ROUNDS, SEEDS, Forecast, Need, joined, needed
 from sparing.experiment.records import RecordTable
 from sparing.experiment.summary import K, paired
+from sparing.measure.forecast import FEWEST, resized
 from sparing.measure.statistics import FEWEST_WITHOUT_SPREAD, mean_difference
 
 Met = bool | Literal["undecided"]
@@ -68,7 +71,11 @@ class Goal:
 
 @dataclass(frozen=True)
 class GoalResult:
-    """A goal beside what was measured; ``note`` says why a time does not decide it, else empty."""
+    """A goal beside what was measured; ``note`` says why a time does not decide it, else empty.
+
+    ``need`` is what an undecided goal would need; ``forecast`` the intervals of other numbers of
+    seeds, where they follow from what was measured. It is not written into files.
+    """
 
     name: str
     target: float
@@ -78,10 +85,15 @@ class GoalResult:
     met: Met
     required: bool = False
     note: str = ""
+    need: Need | None = None
+    forecast: Forecast | None = field(default=None, compare=False, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON, without a note where there is none."""
-        return {name: value for name, value in asdict(self).items() if name != "note" or value}
+        """For JSON, without a note or a need where there is none."""
+        facts = asdict(replace(self, need=None, forecast=None))
+        del facts["need"], facts["forecast"]
+        facts |= {} if self.need is None else {"need": self.need.to_dict()}
+        return {name: value for name, value in facts.items() if name != "note" or value}
 
 
 @dataclass(frozen=True)
@@ -89,17 +101,32 @@ class Estimate:
     """A measured quantity: its interval at the requested confidence, None without one.
 
     ``count`` is the number of seeds or pairs behind the interval; None for timed rounds and exact
-    counts. ``disturbance`` says why a time decides nothing.
+    counts. ``disturbance`` says why a time decides nothing. ``forecast`` gives the intervals of
+    other numbers of seeds or rounds; ``lacks`` says what is missing where there is none.
     """
 
     value: float
     interval: tuple[float, float] | None
     count: int | None = None
     disturbance: str = ""
+    forecast: Forecast | None = field(default=None, compare=False, repr=False)
+    lacks: str = field(default="", compare=False)
 
 
 Measure = Callable[[RecordTable, float], Estimate | None]
 Guard = Callable[[RecordTable, GoalResult], bool]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A guard with words for what a claim needs that it does not let through."""
+
+    allows: Guard
+    needs: str
+
+    def __call__(self, records: RecordTable, result: GoalResult) -> bool:
+        """Whether the guard lets the claim through."""
+        return self.allows(records, result)
 
 
 @dataclass(frozen=True)
@@ -111,6 +138,7 @@ class Claim:
     attention passes the task's sensitivity check; its second argument is the claim's result. Claims
     of one ``family`` are decided together; without a family a claim is decided alone. ``kind``
     separates published claims from the study's goals; ``questions`` are those it belongs to.
+    ``unmeasured`` says what the claim needs where nothing was measured.
     """
 
     text: str
@@ -124,6 +152,7 @@ class Claim:
     kind: str = "goal"
     questions: Sequence[str] = ()
     required: bool = False
+    unmeasured: str = "a measurement"
 
     @property
     def goal(self) -> Goal:
@@ -149,11 +178,12 @@ def _together(claims: Mapping[int, Claim], records: RecordTable) -> dict[int, Go
     waiting: dict[int, Claim] = {}
     for number, claim in claims.items():
         estimate = claim.measure(records, 1 - ERROR)
-        results[number] = _result(claim, estimate)
-        if _can_decide(claim, estimate) and _allowed(claim, records, results[number]):
+        result = _result(claim, estimate)
+        if _can_decide(claim, estimate) and _allowed(claim, records, result):
             waiting[number] = claim
         else:
-            results[number] = replace(results[number], met="undecided")
+            need = _need_first(claim, estimate, records, result)
+            results[number] = replace(result, met="undecided", need=need)
     while waiting:
         tried = {
             number: _result(claim, claim.measure(records, 1 - ERROR / len(waiting)))
@@ -164,16 +194,20 @@ def _together(claims: Mapping[int, Claim], records: RecordTable) -> dict[int, Go
         if not decided:
             break
         waiting = {number: claim for number, claim in waiting.items() if number not in decided}
-    return results
+    needs = {n: replace(results[n], need=_need_of(claims[n], records, results[n])) for n in waiting}
+    return results | needs
 
 
 def _can_decide(claim: Claim, estimate: Estimate | None) -> bool:
     if estimate is None or estimate.interval is None or estimate.disturbance:
         return False
-    if estimate.count is None:
-        return True
-    coarse = math.isclose(*estimate.interval)  # seeds that agree to the last answer
-    return estimate.count >= (max(claim.fewest, FEWEST_WITHOUT_SPREAD) if coarse else claim.fewest)
+    return estimate.count is None or estimate.count >= _least_seeds(claim, estimate)
+
+
+def _least_seeds(claim: Claim, estimate: Estimate) -> int:
+    """More where seeds agree to the last answer."""
+    coarse = estimate.interval is not None and math.isclose(*estimate.interval)
+    return max(claim.fewest, FEWEST_WITHOUT_SPREAD) if coarse else claim.fewest
 
 
 def _allowed(claim: Claim, records: RecordTable, result: GoalResult) -> bool:
@@ -183,7 +217,42 @@ def _allowed(claim: Claim, records: RecordTable, result: GoalResult) -> bool:
 def _result(claim: Claim, estimate: Estimate | None) -> GoalResult:
     if estimate is None:
         return claim.goal.decide(None, None)
-    return claim.goal.decide(estimate.value, estimate.interval, estimate.disturbance)
+    decided = claim.goal.decide(estimate.value, estimate.interval, estimate.disturbance)
+    return replace(decided, forecast=estimate.forecast)
+
+
+def _need_first(
+    claim: Claim, estimate: Estimate | None, records: RecordTable, result: GoalResult
+) -> Need:
+    """What a claim needs before its interval counts."""
+    if estimate is None:
+        return Need(why=claim.unmeasured)
+    if estimate.disturbance:
+        return Need(why="a machine that does nothing else")
+    least_seeds = _least_seeds(claim, estimate)
+    blocked = _blocked(claim, records, result)
+    if estimate.count is not None and estimate.count < least_seeds:
+        return Need(why=f"at least {least_seeds} seeds")
+    return Need(why=blocked or estimate.lacks or "more measurements: there is no interval")
+
+
+def _blocked(claim: Claim, records: RecordTable, result: GoalResult) -> str:
+    """What the guards need that do not let a result through; empty where all do."""
+    failing = [guard for guard in claim.guards if not guard(records, result)]
+    return "; ".join(dict.fromkeys(str(getattr(guard, "needs", "other data")) for guard in failing))
+
+
+def _need_of(claim: Claim, records: RecordTable, result: GoalResult) -> Need:
+    """How many seeds would decide a claim, and what its guards would still need then."""
+    forecast, goal = result.forecast, claim.goal
+    if forecast is None:
+        estimate = claim.measure(records, 1 - ERROR)
+        return Need(why=(estimate.lacks if estimate else "") or "another measurement")
+    need = needed(forecast, lambda ends: goal.decide(result.value, ends).met != "undecided")
+    if need.beyond or not need.count:
+        return need
+    then = goal.decide(result.value, forecast.at(need.count))
+    return replace(need, why=_blocked(claim, records, then))
 
 
 def recorded(name: str, **labels: Label) -> Measure:
@@ -203,19 +272,36 @@ def of_record(
     scale: Scale = "plain",
     *,
     of_seeds: bool = True,
+    of: str = "",
 ) -> Estimate:
     """A record with its 95 % interval as one at another confidence.
 
     Each side of a mean over seeds grows with Student's quantiles, any other with the normal ones.
     On a ``log`` scale, for ratios, the logarithm grows. With ``records``, a time that was taken on
-    a busy machine decides nothing.
+    a busy machine decides nothing. ``of`` says what the record's count is of: of ratios that are
+    not of seeds it is rounds, of others more of them cannot be forecast unless it is given.
     """
     disturbance = "" if records is None else records.disturbance(record)
     value, count = float(record.value or 0.0), record.count if of_seeds else None
     ends = None
     if record.interval is not None:
         ends = widened(value, record.interval, confidence, count, scale)
-    return Estimate(value, ends, count, disturbance)
+    of = of or (SEEDS if of_seeds else ROUNDS if scale == "log" else "")
+    return Estimate(value, ends, count, disturbance, _of_more(record, confidence, scale, of))
+
+
+def _of_more(record: Record, confidence: float, scale: Scale, of: str) -> Forecast | None:
+    """The forecast of a record's interval; None without one, or of what cannot be more."""
+    if record.interval is None or record.count < FEWEST or not of:
+        return None
+    value, interval = float(record.value or 0.0), record.interval
+    before = float(interval[0]), float(interval[1])
+
+    def at(count: int) -> tuple[float, float]:
+        ends = resized(value, before, record.count, count, 1 - ERROR, log=scale == "log")
+        return widened(value, ends, confidence, count if of == SEEDS else None, scale)
+
+    return Forecast(of, record.count, at)
 
 
 def of_pairs(
@@ -226,7 +312,10 @@ def of_pairs(
     if not values:
         return None
     gap = mean_difference(values, against, confidence=confidence)
-    return Estimate(gap.value, gap.interval, len(values))
+    if gap.interval is None:
+        return Estimate(gap.value, None, gap.count)
+    more = partial(resized, gap.value, gap.interval, gap.count, confidence=confidence)
+    return Estimate(gap.value, gap.interval, gap.count, forecast=Forecast(SEEDS, gap.count, more))
 
 
 def widened(
@@ -267,7 +356,20 @@ def least(estimates: Sequence[Estimate | None], wide: Sequence[Estimate | None])
     counts = [estimate.count for estimate in known if estimate.count is not None]
     whole = len(lows) == len(highs) == len(known)
     interval = (min(lows), min(highs)) if whole else None
-    return replace(smallest, interval=interval, count=min(counts, default=None))
+    more = _least_of_more(known, [estimate for estimate in wide if estimate is not None])
+    count = min(counts, default=None)
+    return replace(smallest, interval=interval, count=count, forecast=more)
+
+
+def _least_of_more(known: Sequence[Estimate], wide: Sequence[Estimate]) -> Forecast | None:
+    """The forecast of ``least``: every one of the estimates has as many seeds."""
+    sides = [*known, *wide]
+
+    def join(ends: list[tuple[float, float]]) -> tuple[float, float]:
+        lows, highs = ends[: len(known)], ends[len(known) :]
+        return min(low for low, _ in lows), min(high for _, high in highs)
+
+    return joined([estimate.forecast for estimate in sides], join)
 
 
 def at_once(confidence: float, members: int) -> float:

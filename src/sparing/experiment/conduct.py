@@ -10,6 +10,7 @@ from typing import Any
 from sparing.core.progress import Progress
 from sparing.core.record import Record
 from sparing.experiment.claims import GoalResult
+from sparing.experiment.forecasts.effects import planned_seeds, smallest_effects
 from sparing.experiment.parallel.running import DRIVER, drop_notes, noted
 from sparing.experiment.plan import Plan, do_pieces, idle_records, plan_by_kind, wanted_cells
 from sparing.experiment.run import ANALYSIS, Cell, Failure, Run, existing_records, open_run
@@ -33,7 +34,8 @@ class Experiment:
     ones, ``decide_goals`` gives the goals from both. ``begin`` is called before the first cell and
     ``finish`` after the last, with the failures. ``estimate`` says how long cells take, given the
     records and keys of finished ones. With ``by_task`` keys begin with a task, and the settings of
-    a task without finished work may still change. ``notes`` are shown at the start.
+    a task without finished work may still change. ``notes`` are shown at the start. ``seeds`` gives
+    the planned seeds by a goal's name; None where the configuration has one number for all.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Experiment:
     estimate: Callable[[Sequence[Cell], Records, set[str]], Plan] = plan_by_kind
     by_task: bool = False
     notes: tuple[str, ...] = ()
+    seeds: Callable[[str], int] | None = None
 
 
 def conduct(
@@ -110,9 +113,12 @@ def _do(
         return elsewhere(opened, work, minutes, tell)
 
 
-def plan(experiment: Experiment, folder: Path, pattern: str = "*") -> Plan:
+def plan(
+    experiment: Experiment, folder: Path, pattern: str = "*", committed: Sequence[Path] = ()
+) -> Plan:
     """What ``conduct`` would do in that folder and about how long it takes; starts nothing.
 
+    It says what effects the planned seeds could decide, by the spread in the folders ``committed``.
     Only cells that fit the pattern are part of it. Raises ``UsageError`` where none does, and where
     the folder holds another run.
     """
@@ -121,4 +127,6 @@ def plan(experiment: Experiment, folder: Path, pattern: str = "*") -> Plan:
     keys = {cell.key for cell in wanted_cells(cells, pattern)}
     planned = experiment.estimate(cells, *existing_records(folder))
     shown = tuple(cell for cell in planned.cells if cell.key in keys)
-    return replace(planned, cells=shown, notes=experiment.notes)
+    seeds = experiment.seeds or planned_seeds(experiment.config)
+    effects = smallest_effects(experiment.decide_goals, committed, seeds)
+    return replace(planned, cells=shown, notes=experiment.notes, effects=effects)

@@ -11,6 +11,7 @@ from typing import Any
 from sparing.core.errors import UsageError, nearest
 from sparing.core.progress import Progress
 from sparing.core.record import Record
+from sparing.experiment.forecasts.effects import Effect
 from sparing.experiment.parallel.shares import cells_in_share, is_share
 from sparing.experiment.run import Cell, Failure, Run
 from sparing.measure.energy import process_cpu_seconds
@@ -36,12 +37,14 @@ class PlannedCell:
 class Plan:
     """All cells of a run in their order; the minutes of cells to do are estimates.
 
-    ``basis`` says what the estimates rest on; ``notes`` are further remarks.
+    ``basis`` says what the estimates rest on; ``notes`` are further remarks. ``effects`` are the
+    smallest that the planned seeds could decide, of goals that committed runs measured.
     """
 
     cells: tuple[PlannedCell, ...]
     basis: str
     notes: tuple[str, ...] = ()
+    effects: tuple[Effect, ...] = ()
 
     @property
     def minutes_left(self) -> float:
@@ -59,7 +62,8 @@ class Plan:
         """For JSON."""
         cells = [asdict(cell) for cell in self.cells]
         facts = {"minutes_left": self.minutes_left, "basis": self.basis}
-        return {**facts, "notes": list(self.notes), "cells": cells}
+        effects = [asdict(effect) for effect in self.effects]
+        return {**facts, "notes": list(self.notes), "effects": effects, "cells": cells}
 
 
 def wanted_cells(cells: Sequence[Cell], pattern: str) -> list[Cell]:

@@ -96,8 +96,10 @@ class Study:
     ) -> Plan:
         """What ``run`` would do and about how long it takes; starts nothing."""
         from sparing.experiment.conduct import plan
+        from sparing.experiment.forecasts.effects import committed_runs
 
-        return plan(self.load().prepare(options, folder, data), folder, cells)
+        runs = committed_runs(self.module, self.name)
+        return plan(self.load().prepare(options, folder, data), folder, cells, runs)
 
     def page(self, run: Any) -> Any:
         """The ``sparing.report.page.Page`` of a ``sparing.report.run.Run``."""

@@ -59,9 +59,11 @@ class StudyResult:
         }
 
     def goal_lines(self) -> list[str]:
-        """The goals as aligned text: name, target, value, interval, whether it is met."""
-        rows = [("goal", "target", "value", "interval", "met"), *map(_goal_row, self.goals)]
-        widths = [max(len(row[column]) for row in rows) for column in range(5)]
+        """The goals as aligned text: name, target, value, interval, whether it is met, its need."""
+        heads = ("goal", "target", "value", "interval", "met", "would need")
+        rows = [heads, *map(_goal_row, self.goals)]
+        rows = rows if any(goal.need for goal in self.goals) else [row[:-1] for row in rows]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         cells = [[text.ljust(width) for text, width in zip(r, widths, strict=True)] for r in rows]
         return ["  ".join(row).rstrip() for row in cells] if self.goals else []
 
@@ -75,11 +77,12 @@ class StudyResult:
         return "\n".join([*lines, f"{self.name} in {self.folder}"])
 
 
-def _goal_row(goal: GoalResult) -> tuple[str, str, str, str, str]:
+def _goal_row(goal: GoalResult) -> tuple[str, ...]:
     value = "not measured" if goal.value is None else f"{goal.value:.3f}"
     interval = f"{goal.interval[0]:.3f} to {goal.interval[1]:.3f}" if goal.interval else ""
     met = goal.met if isinstance(goal.met, str) else "yes" if goal.met else "no"
-    return goal.name, f"{goal.target:g} {goal.unit}", value, interval, met
+    target, need = f"{goal.target:g} {goal.unit}", str(goal.need or "")
+    return goal.name, target, value, interval, met, need
 
 
 def base_config(

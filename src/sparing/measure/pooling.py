@@ -48,6 +48,13 @@ class Part:
         """The same part of ``factor`` times the mean."""
         return Part(factor**2 * self.variance, self.freedom)
 
+    def at(self, count: int) -> Part:
+        """The same part of the mean of ``count`` values, where it is of one more than ``freedom``.
+
+        Values have the same variance as now.
+        """
+        return Part(self.variance * (self.freedom + 1) / count, count - 1)
+
 
 def pool_differences(tasks: Sequence[Array], *, confidence: float = 0.95) -> PooledDifference:
     """The mean of tasks' differences, weighted by their test examples.

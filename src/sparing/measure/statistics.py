@@ -286,7 +286,11 @@ def _mean_interval(
     return _bootstrap_interval(values, _resamples(len(values), seed), confidence)
 
 
-def _student_quantile(count: int, confidence: float) -> float:
+def student_quantile(count: int, confidence: float) -> float:
+    """How many standard errors of so many values Student's interval reaches to each side.
+
+    Raises ``UsageError`` for a confidence that is not between 0 and 1.
+    """
     if not 0 < confidence < 1:
         raise UsageError(f"confidence must be between 0 and 1; got {confidence}")
     return float(stats.t.ppf((1 + confidence) / 2, count - 1))
@@ -299,7 +303,7 @@ def _student_interval(
     if count < 2:
         return None
     spread = max(float(values.std(ddof=1)), least_spread)
-    reach = _student_quantile(count, confidence) * spread / math.sqrt(count)
+    reach = student_quantile(count, confidence) * spread / math.sqrt(count)
     centre = float(values.mean())
     return centre - reach, centre + reach
 
@@ -310,7 +314,7 @@ def _bootstrap_interval(values: Array, members: NDArray[np.intp], confidence: fl
     ``members`` are the values that each resample averages for its statistic.
     """
     count = len(values)
-    widened = _student_quantile(count, confidence) * math.sqrt(count / (count - 1))
+    widened = student_quantile(count, confidence) * math.sqrt(count / (count - 1))
     tail = float(stats.norm.cdf(-widened))
     low, high = np.quantile(values[members].mean(axis=1), (tail, 1 - tail))
     return float(low), float(high)

@@ -13,6 +13,7 @@ from sparing.core.errors import Unsupported, UsageError, require_choice
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
+from sparing.core.products import Product, Products
 from sparing.core.tracing import is_traced
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
@@ -172,6 +173,26 @@ class Linformer(Mechanism):
             peak_bytes=work.rows * (tokens + 2 * slots) * work.dim * max(4, work.element_bytes),
             params=sum(parameter.numel() for parameter in self.parameters()),
         )
+
+    def products(self, tokens: int) -> Products:
+        """The projections, unless slots are means or convolutions, and two products with slots."""
+        projections = (
+            Product("E", "K", "E K", "k", "n", "d", "a slot is a mix of all keys"),
+            Product(self._second, "V", f"{self._second} V", "k", "n", "d", "the same of values"),
+        )
+        attended = (
+            Product("Q", "(E K)^T", "scores", "n", "d", "k", "softmax over their columns: P"),
+            Product("P", f"{self._second} V", "out", "n", "k", "d"),
+        )
+        slots = -(-tokens // self.stride) if self._pooled else min(self.slots, tokens)
+        sizes = {"n": tokens, "k": slots, "d": self.heads.dim}
+        meanings = {"n": "tokens", "k": "slots", "d": "features of a head"}
+        return Products(attended if self._pooled else projections + attended, sizes, meanings)
+
+    @property
+    def _second(self) -> str:
+        """The matrix of the values: that of the keys where they share it."""
+        return "E" if self.sharing in ("kv", "layerwise") else "F"
 
     def _starting_values(self) -> tuple[Tensor | None, Tensor | None]:
         heads, per_head = self.heads, self.sharing == "none"

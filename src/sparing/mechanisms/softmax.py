@@ -9,6 +9,7 @@ from torch import Tensor
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
+from sparing.core.products import Product, Products
 from sparing.core.traits import Traits
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms.shared.arithmetic import biased_softmax
@@ -79,6 +80,15 @@ class Softmax(Mechanism):
         allowed = mask.opened(q.shape[2], k.shape[2], q.device)
         dropout = self.dropout if self.training else 0.0
         return biased_softmax(q, k, v, bias, allowed, dropout=dropout)
+
+    def products(self, tokens: int) -> Products:
+        """Every query with every key, and every weight with its value."""
+        steps = (
+            Product("Q", "K^T", "scores", "n", "d", "n", "softmax over their columns: P"),
+            Product("P", "V", "out", "n", "n", "d"),
+        )
+        sizes = {"n": tokens, "d": self.heads.dim}
+        return Products(steps, sizes, {"n": "tokens", "d": "features of a head"})
 
     def cost(self, work: Workload) -> Cost:
         """Two products over the visible pairs; the kernel skips what causality hides."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sparing.core.errors import listed
+from sparing.experiment.forecasts.needs import Need
 from sparing.experiment.parallel.leading import PROCESSES
 from sparing.experiment.plan import BESIDE
 from sparing.experiment.records import measured, uncommitted
@@ -18,6 +20,7 @@ from sparing.report.run import Run
 Texts = tuple[str, ...]
 MANY_ROWS = 26
 """Longer tables are folded up under a line that sums them up."""
+VERDICT, WOULD_NEED = "Verdict", "Would need"
 TOGETHER = (
     "Those of one table are decided together: their intervals are wider than 95 % where several "
     "are still open."
@@ -39,7 +42,8 @@ class Block:
         """The text in place of the rows where they are too many to show at once; else empty."""
         if len(self.rows) <= MANY_ROWS:
             return ""
-        counted = Counter(row[-1] for row in self.rows if self.key == "goals")
+        verdicts = [self.heads.index(VERDICT)] if VERDICT in self.heads else []
+        counted = Counter(row[n] for row in self.rows for n in verdicts if self.key == "goals")
         parts = ", ".join(f"{count} {word}" for word, count in counted.most_common())
         return f"{len(self.rows)} rows" + (f": {parts}" if parts else "")
 
@@ -162,11 +166,19 @@ def goals_block(
             with_unit(goal.get("value"), goal.get("unit")),
             interval_text(goal.get("interval")),
             str(goal.get("note") or verdicts.get(str(goal.get("met")), "undecided")),
+            need_text(goal),
         )
         for goal in run.goals
     )
-    heads = ("Goal", "Target", "Value", "Interval", "Verdict")
+    heads = ("Goal", "Target", "Value", "Interval", VERDICT, WOULD_NEED)
+    if not any(row[-1] for row in rows):
+        return Block("goals", "Goals", explain, heads[:-1], tuple(row[:-1] for row in rows))
     return Block("goals", "Goals", explain, heads, rows)
+
+
+def need_text(goal: Mapping[str, Any]) -> str:
+    """What an undecided goal would need; empty for a decided one."""
+    return str(Need.from_dict(goal.get("need") or {}))
 
 
 def text_of(value: object) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from sparing.core.errors import DataError
 from sparing.core.reading import read_json
 from sparing.core.record import RECORDS, Record, RecordLog, is_finite
+from sparing.experiment.forecasts.needs import Need
 from sparing.experiment.records import RecordTable
 
 Config = dict[str, Any]
@@ -116,6 +117,10 @@ def _check_goals(goals: list[dict[str, Any]]) -> list[dict[str, Any]]:
         right = isinstance(interval, list | tuple) and len(interval) in (0, 2)
         if not right or not all(map(is_finite, (*numbers, *interval))):
             raise DataError(f"goals.json: {goal.get('name')!r} has a number that is none")
+        need = goal.get("need", {})
+        if not isinstance(need, dict):
+            raise DataError(f"goals.json: the need of {goal.get('name')!r} is no object")
+        Need.from_dict(need)
     return goals
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from sparing.core.record import Label, Record
 from sparing.report import wording
-from sparing.report.blocks import Block
+from sparing.report.blocks import WOULD_NEED, Block, need_text
 from sparing.report.estimates import NONE, Form, interval_text, share_text, value_text
 from sparing.report.run import Run
 from sparing.report.table import Column, table
@@ -167,6 +167,7 @@ def claims_block(run: Run) -> Block:
         Column("Interval", lambda goal: " to ".join(map(number, goal["interval"] or ())) or NONE),
         Column("Verdict", verdict_of),
     ]
+    columns += [Column(WOULD_NEED, need_text)] if any(map(need_text, run.goals)) else []
     return table("claims", "The published claims", TEXT("claims"), run.goals, columns)
 
 

@@ -6,9 +6,17 @@ import math
 from collections.abc import Iterator
 
 from sparing.core.record import Labels
-from sparing.experiment.claims import Claim, Estimate, GoalResult, Measure, recorded
+from sparing.experiment.claims import (
+    Claim,
+    Condition,
+    Estimate,
+    GoalResult,
+    Measure,
+    recorded,
+)
+from sparing.experiment.forecasts.needs import joined
 from sparing.experiment.records import RecordTable
-from sparing_papers.linformer.guards import above_chance, ahead
+from sparing_papers.linformer.guards import ANOTHER_TASK, above_chance, ahead
 from sparing_papers.linformer.language.blocks import FREQUENCIES
 from sparing_papers.linformer.language.transfer import PRETRAINED
 from sparing_papers.linformer.language.translation import Pairs
@@ -60,7 +68,8 @@ def _of_perplexity(text: str, arm: str, here: Labels) -> Claim:
 
     difference = recorded("loss_difference", arm=arm, less=DENSE, **here)
     measure = _ratio(difference)
-    return Claim(text, measure, WORSE, "ratio", True, guards=(guard,), family="masked words")
+    learned = Condition(guard, "longer training: softmax is not better than frequencies and means")
+    return Claim(text, measure, WORSE, "ratio", True, guards=(learned,), family="masked words")
 
 
 def _ratio(difference: Measure) -> Measure:
@@ -70,10 +79,15 @@ def _ratio(difference: Measure) -> Measure:
         nats = difference(records, confidence)
         if nats is None:
             return None
-        ends = nats.interval and (math.exp(nats.interval[0]), math.exp(nats.interval[1]))
-        return Estimate(math.exp(nats.value), ends, nats.count)
+        more = joined([nats.forecast], lambda ends: _exp(ends[0]))
+        ends = nats.interval and _exp(nats.interval)
+        return Estimate(math.exp(nats.value), ends, nats.count, forecast=more)
 
     return measure
+
+
+def _exp(ends: tuple[float, float]) -> tuple[float, float]:
+    return math.exp(ends[0]), math.exp(ends[1])
 
 
 def _of_score(text: str, arm: str, here: Labels, chance: float | None = 0.0) -> Claim:
@@ -85,4 +99,5 @@ def _of_score(text: str, arm: str, here: Labels, chance: float | None = 0.0) -> 
 
     measure = recorded("score_difference", arm=arm, less=DENSE, **here)
     family = str(here["question"])
-    return Claim(text, measure, -MARGIN, "share", guards=(guard,), family=family)
+    passed = Condition(guard, ANOTHER_TASK)
+    return Claim(text, measure, -MARGIN, "share", guards=(passed,), family=family)

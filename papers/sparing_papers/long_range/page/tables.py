@@ -8,7 +8,7 @@ from typing import Any
 
 from sparing.core.record import Label, Record
 from sparing.report import wording
-from sparing.report.blocks import Block
+from sparing.report.blocks import WOULD_NEED, Block, need_text
 from sparing.report.estimates import NONE, interval_text, share_text
 from sparing.report.run import Run
 from sparing.report.table import Column, table
@@ -95,6 +95,7 @@ def claims_block(run: Run, key: str, title: str, explain: str, kind: str) -> Blo
         Column[Goal]("Value", lambda goal: _amount(goal.get("value"), goal)),
         Column[Goal]("Interval", _ends),
         Column[Goal]("Verdict", lambda goal: VERDICTS.get(str(goal.get("met")), "undecided")),
+        *([Column[Goal](WOULD_NEED, need_text)] if any(map(need_text, goals)) else ()),
     )
     return table(key, title, explain, goals, columns)
 

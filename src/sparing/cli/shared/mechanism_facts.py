@@ -8,7 +8,7 @@ import re
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from sparing.core.errors import DataError
+from sparing.core.errors import DataError, UsageError
 from sparing.core.reading import parse_json
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from sparing.core.execution.path import Call
     from sparing.core.mechanism import Mechanism
+    from sparing.core.products import Products
     from sparing.core.workload import Cost
 
 SECTIONS = ("Formula", "Symbols", "Cost", "Source", "What differs")
@@ -144,6 +145,23 @@ def product_steps(name: str, heads: int, dim: int, tokens: int) -> dict[str, Any
             for index, step in enumerate(whole)
         ],
     }
+
+
+def drawn_products(name: str, heads: int, dim: int, tokens: int) -> Products:
+    """The matrix products of a mechanism with its default options.
+
+    Raises ``UsageError`` for a mechanism without a drawing, with the names of those that have one.
+    """
+    from sparing.core.catalogue import MECHANISMS, mechanism, mechanism_class
+    from sparing.core.heads import Heads
+    from sparing.core.mechanism import Mechanism
+
+    products = mechanism(name, Heads(heads, dim, tokens=tokens)).products(tokens)
+    if products is None:
+        kinds = {other: mechanism_class(other) for other in MECHANISMS.names()}
+        known = [other for other, kind in kinds.items() if kind.products is not Mechanism.products]
+        raise UsageError(f"{name} has no drawing; these have one: {', '.join(known)}")
+    return products
 
 
 def path_facts(name: str, heads: int, dim: int, call: Call) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -10,8 +11,11 @@ from sparing.cli.shared.common import emit
 from sparing.cli.shared.endings import CELLS_FAILED, GOAL_MISSED, say
 
 if TYPE_CHECKING:
+    from sparing.experiment.forecasts.effects import Effect
     from sparing.experiment.plan import Plan
     from sparing.experiment.study import StudyResult
+
+SHOWN_EFFECTS = 20
 
 
 def show_plan(plan: Plan, as_json: bool) -> None:
@@ -36,12 +40,27 @@ def show_plan(plan: Plan, as_json: bool) -> None:
     for reason in dict.fromkeys(cell.idle for cell in plan.cells if cell.idle):
         count = sum(cell.idle == reason for cell in plan.cells)
         print(f"{count} cells are skipped, since little can be decided there: {reason}")
+    _show_effects(plan.effects)
     import torch
 
     worker = "the accelerator" if torch.accelerator.is_available() else "one core"
     minutes = plan.minutes_left
     amount = f"{minutes / 60:.1f} hours" if minutes >= 60 else f"{minutes:.0f} minutes"
     print(f"about {amount} of {worker} left; estimated by {plan.basis}")
+
+
+def _show_effects(effects: Sequence[Effect]) -> None:
+    """Print the smallest effects that the planned seeds could decide, the smallest first."""
+    if not effects:
+        return
+    print("smallest effects that the planned seeds decide, by the spread in committed runs:")
+    for effect in sorted(effects, key=lambda effect: effect.effect)[:SHOWN_EFFECTS]:
+        points = effect.unit in ("share", "score")
+        amount = f"{100 * effect.effect:.2g} points" if points else f"{effect.effect:.2g}"
+        seeds = f"{effect.seeds} seeds, {effect.known} in {effect.source}"
+        print(f"  {amount} ({seeds}): {effect.goal}")
+    if len(effects) > SHOWN_EFFECTS:
+        print(f"  and of {len(effects) - SHOWN_EFFECTS} goals more: see --json")
 
 
 def finish_study(result: StudyResult, as_json: bool) -> None:

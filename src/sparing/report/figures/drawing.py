@@ -116,7 +116,7 @@ def no_plot(name: str, title: str, missing: str) -> Plot:
 
 
 @contextmanager
-def _plain_settings() -> Iterator[None]:
+def plain_settings() -> Iterator[None]:
     """Matplotlib's own defaults while drawing, whatever a user's settings say; restored after."""
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
@@ -128,7 +128,7 @@ def _plain_settings() -> Iterator[None]:
 
 def to_png(draw: Draw, look: Look) -> bytes:
     """The wide drawing as pixels, twice as fine as its size on the page."""
-    with _plain_settings():
+    with plain_settings():
         figure = draw(look, False)
         figure.set_dpi(2 * _POINTS_PER_INCH)
         target = io.BytesIO()
@@ -142,7 +142,7 @@ def to_svg(draw: Draw, name: str, *, narrow: bool) -> str:
     Its colours are the page's variables, its text has the page's typeface, and every identifier
     begins with ``name``, so that figures on one page do not meet. Text in it is escaped.
     """
-    with _plain_settings():
+    with plain_settings():
         target = io.StringIO()
         figure = draw(STAND_INS, narrow)
         FigureCanvasSVG(figure).print_svg(target, metadata={"Date": None})

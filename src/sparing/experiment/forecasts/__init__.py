@@ -1,0 +1,1 @@
+"""What open goals would need, and what planned seeds could decide."""
