@@ -46,15 +46,19 @@ def longer_blocks(run: Run) -> list[Block]:
         ),
         Column("By place, of ten (or eight)", lambda arm: _by_place(run, arm)),
     ]
-    truths = [
-        run.table.values_of("nearer_to_last", "truth", set=span)[0] for span in (TO_EIGHT, TO_TEN)
-    ]
-    eight, ten = (wording.share(float(truth or 0.0)) for truth in truths)
-    explain = TEXT("leaning", eight=eight, ten=ten)
+    truths = ", ".join(f"{_truth(run, span)} ({span})" for span in SPANS)
+    explain = TEXT("leaning", truths=truths)
     return [
         table("longer", "Sums of 6 to 10 numbers", TEXT("longer"), arms, errors),
         table("leaning", "Which number answers lean to", explain, arms, leaning),
     ]
+
+
+def _truth(run: Run, span: str) -> str:
+    """How many of the true values are nearer to the last number."""
+    records = run.table.all("nearer_to_last", set=span)
+    whole = [record for record in records if "operands" not in record.labels]
+    return wording.share(float(whole[0].labels["truth"] or 0.0)) if whole else NONE
 
 
 def _of_count(run: Run, count: int) -> Column[str]:
