@@ -56,8 +56,8 @@ def longer_records(model: Predictor, labels: Labels) -> list[Record]:
             Record("influence_gap", fmean(gaps), "", "measured", of_span, count=len(sums))
         )
     for count, by_place in moves.items():
-        for place, move in enumerate(by_place, 1):
-            at: Labels = {**labels, "operands": count, "place": place}
+        for position, move in enumerate(by_place, 1):
+            at: Labels = {**labels, "operands": count, "place": position}
             records.append(Record("influence", move, "", "measured", at, count=EACH))
     return records
 
@@ -88,9 +88,9 @@ def influence(model: Predictor, sums: Sequence[Expression]) -> list[float]:
     moves = []
     with torch.inference_mode():
         before = model(values).logits[:, 0]
-        for place in range(count):
+        for index in range(count):
             grown = values.clone()
-            grown[:, 2 * place] += 1
+            grown[:, 2 * index] += 1
             change = (model(grown).logits[:, 0] - before).abs()
-            moves.append(float(change[values[:, 2 * place] < LARGEST_SEEN].mean()))
+            moves.append(float(change[values[:, 2 * index] < LARGEST_SEEN].mean()))
     return moves

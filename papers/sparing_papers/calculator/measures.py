@@ -36,7 +36,7 @@ def claim(
 
     ``quantity`` says what is measured, ``kind`` whether it is a claim, what the text proposes
     without having tried it, or a claim made of another network. Claims of one ``family`` are
-    decided together, in runs that ask its ``question``.
+    decided together, in runs that have its ``question``.
     """
 
     def varies(records: RecordTable, result: GoalResult) -> bool:

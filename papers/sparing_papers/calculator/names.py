@@ -22,7 +22,7 @@ FIXED = (TWO_WEIGHTS, LINEAR, ZERO, CALCULATOR)
 NAU, NAC = "NAU", "NAC"
 ACCUMULATORS = (NAU, NAC)
 """Networks that the sum is built into."""
-# What a run asks: the claims on all networks; on the text's recurrent ones and longer sums; on
+# What a run decides: the claims on all networks; on the text's recurrent ones and longer sums; on
 # dropout, activations and optimisers.
 NETWORKS, RECURRENCE, VARIATIONS = "networks", "recurrence", "variations"
 QUESTIONS = (NETWORKS, RECURRENCE, VARIATIONS)

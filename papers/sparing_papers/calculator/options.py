@@ -18,9 +18,9 @@ class Options:
 
     # Networks. The baseline is always trained: scores are relative to its errors.
     variants: Annotated[tuple[Annotated[str, one_of(*EVERY)], ...], distinct] = tuple(ARMS)
-    # Whose rates are searched and recorded besides those that the variants need.
+    # Variants with a rate that is searched and recorded, besides those that the others need.
     searched: Annotated[tuple[Annotated[str, one_of(*EVERY)], ...], distinct] = ()
-    # What is asked: which claims are decided, and which sums are evaluated.
+    # Which claims are decided, and which sums are evaluated.
     questions: Annotated[tuple[Annotated[str, one_of(*QUESTIONS)], ...], some, distinct] = (
         NETWORKS,
     )
@@ -50,7 +50,7 @@ class Options:
 
     @property
     def searches(self) -> tuple[str, ...]:
-        """The variants whose rates are searched, each once."""
+        """The variants with searched rates, without repetition."""
         needed = (EVERY[arm].searched for arm in self.trained)
         return tuple(dict.fromkeys([*filter(None, needed), *self.searched]))
 

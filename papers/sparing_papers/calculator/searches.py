@@ -21,7 +21,7 @@ SMALLEST_S, PER_WEIGHT_S = 15.0, 4e-4
 
 
 def search_cells(options: Options, folder: Path) -> list[Cell]:
-    """A cell for each variant whose rate is searched: one training a rate, with another seed."""
+    """A cell for each variant with a searched rate: one training a rate, with another seed."""
     return [_cell(options, folder, name) for name in options.searches]
 
 
@@ -44,7 +44,7 @@ def best_of(options: Options, folder: Path, name: str) -> float:
     return best_rate(
         EVERY[name].rates,
         lambda rate: _train(options, folder, name, rate),
-        lambda rate: _place(folder, name, rate),
+        lambda rate: _training_dir(folder, name, rate),
     )
 
 
@@ -81,7 +81,7 @@ def _cell(options: Options, folder: Path, name: str) -> Cell:
 def _tried(options: Options, folder: Path, name: str, rate: float) -> list[Record]:
     """What a training at one rate came to; a loss without a value is of one that diverged."""
     labels: Labels = {"arm": name, "seed": SEED, "rate": rate}
-    if (_place(folder, name, rate) / DIVERGED).exists():
+    if (_training_dir(folder, name, rate) / DIVERGED).exists():
         return [Record("search_loss", None, "", "measured", labels)]
     result = _train(options, folder, name, rate).result
     return [
@@ -98,12 +98,12 @@ def _train(options: Options, folder: Path, name: str, rate: float) -> Trained:
         build_predictor(arm.network, seed=SEED, **arm.options),
         value_task(),
         arm.recipe(SEED, options.epochs, rate),
-        _place(folder, name, rate),
+        _training_dir(folder, name, rate),
         options.watts_per_core,
         objective=objective(arm),
     )
 
 
-def _place(folder: Path, name: str, rate: float) -> Path:
+def _training_dir(folder: Path, name: str, rate: float) -> Path:
     """The folder of one training of a search."""
     return folder / "models" / f"search-{slug(name)}-{rate:g}"

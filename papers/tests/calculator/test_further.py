@@ -76,8 +76,8 @@ def test_the_page_has_longer_sums_and_searches(ended):
     assert "The fifth tests a claim" not in page
 
 
-def grown(one, place):
-    numbers = [number + (n == place) for n, number in enumerate(one.operands)]
+def grown(one, index):
+    numbers = [number + (n == index) for n, number in enumerate(one.operands)]
     return Expression(tuple(numbers), one.operators)
 
 
@@ -85,9 +85,9 @@ def grown(one, place):
 def test_influence_against_sums_that_are_written_out(name, count):
     model = build_predictor(name, seed=1)
     sums = longer.longer_sums()[count][:30]
-    for place, move in enumerate(longer.influence(model, sums)):
-        small = [one for one in sums if one.operands[place] < 4]
-        before, after = model.predict(small), model.predict([grown(o, place) for o in small])
+    for index, move in enumerate(longer.influence(model, sums)):
+        small = [one for one in sums if one.operands[index] < 4]
+        before, after = model.predict(small), model.predict([grown(o, index) for o in small])
         slow = fmean(abs(b - a) for a, b in zip(before, after, strict=True))
         assert move == pytest.approx(slow, abs=1e-5)
 

@@ -87,17 +87,17 @@ class Predictor(PreTrainedModel):  # type: ignore[misc]
         weights, was_training = next(self.parameters()), self.training
         expressions = [parse(one) if isinstance(one, str) else one for one in sums]
         rows = [
-            (places, as_values([expressions[n] for n in places], slots).to(weights))
-            for slots, places in self._by_slots(expressions).items()
+            (indices, as_values([expressions[n] for n in indices], slots).to(weights))
+            for slots, indices in self._by_slots(expressions).items()
         ]
         answers = [0.0] * len(expressions)
         try:
             self.eval()
-            for places, values in rows:
+            for indices, values in rows:
                 parts = (values[start : start + batch] for start in range(0, len(values), batch))
                 given = torch.cat([self(part).logits[:, 0] for part in parts]).tolist()
-                for place, answer in zip(places, given, strict=True):
-                    answers[place] = answer
+                for index, answer in zip(indices, given, strict=True):
+                    answers[index] = answer
         finally:
             self.train(was_training)
         return answers

@@ -168,8 +168,8 @@ def claims_block(run: Run) -> Block:
         Column("Interval", lambda goal: " to ".join(map(number, goal["interval"] or ())) or NONE),
         Column("Verdict", verdict_of),
     ]
-    asked = run.config.get("questions") or [NETWORKS]  # older runs do not say so
-    explain = [TEXT("claims"), *([TEXT("claims-networks")] if NETWORKS in asked else [])]
+    questions = run.config.get("questions") or [NETWORKS]  # older runs do not say so
+    explain = [TEXT("claims"), *([TEXT("claims-networks")] if NETWORKS in questions else [])]
     return table("claims", "The published claims", " ".join(explain), run.goals, columns)
 
 

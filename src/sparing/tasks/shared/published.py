@@ -127,16 +127,16 @@ def counted(
     numbers: Sequence[int],
     name: str,
     lengths: Iterable[int] = range(LONG_FROM, LONGEST + 1),
-    each: int = LONG_EACH,
+    per_length: int = LONG_EACH,
 ) -> tuple[Expression, ...]:
-    """``each`` different expressions of each number of operands, with these numbers alone.
+    """``per_length`` different expressions of each number of operands, with these numbers alone.
 
     The name, with the number of operands, seeds the draws.
     """
     expressions: list[Expression] = []
     for operands in lengths:
         chance, by_text = random.Random(f"{name} {operands}"), dict[str, Expression]()
-        while len(by_text) < each:
+        while len(by_text) < per_length:
             one = Expression(
                 tuple(chance.choice(numbers) for _ in range(operands)),
                 tuple(chance.choice("+-") for _ in range(operands - 1)),
