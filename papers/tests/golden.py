@@ -102,7 +102,10 @@ def of_adaattention(config: Config, measured: Records, before: Records) -> Any:
 
 
 def of_calculator(config: Config, measured: Records, before: Records) -> Any:
-    return value_analysis.analyse(measured), value_claims.decide_goals
+    questions = config["identity"].get("questions", ["networks"])  # older runs do not say so
+    return value_analysis.analyse(measured), lambda records: value_claims.decide_goals(
+        records, questions
+    )
 
 
 def of_compare(config: Config, measured: Records, before: Records) -> Any:

@@ -19,6 +19,8 @@ PARTS = ("operands", "largest")
 """Labels of scores of a part of a set."""
 KEPT = ("arm", "set", *PARTS, "part", "place", "size", "of", "component")
 """Labels of a mean over seeds; others are of one training."""
+SEARCHED = ("search_loss", "search_time_s", "search_epochs", "search_rate")
+"""Records of one training each, with a seed that is not among the study's."""
 Seeds = dict[Any, float]
 
 
@@ -131,4 +133,4 @@ def _means(table: RecordTable) -> list[Record]:
     seeded = [
         replace(r, labels={**r.labels, "seed": r.labels.get("seed") or 0}) for r in table.records
     ]
-    return summarise(seeded, Summary(mean_labels=KEPT))
+    return summarise(seeded, Summary(mean_labels=KEPT, left_out=SEARCHED))

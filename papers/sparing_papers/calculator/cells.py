@@ -1,4 +1,4 @@
-"""The cells of the calculator study: one training each, and the baselines that need none."""
+"""The cells of the calculator study: searches, one training each, and baselines without one."""
 
 from __future__ import annotations
 
@@ -21,64 +21,69 @@ from sparing.predictors.gated_sum import Network as GatedSum
 from sparing.tasks.arithmetic import as_values
 from sparing.tasks.shared.expressions import Expression
 from sparing.tasks.shared.published import published
-from sparing.train.values import ValueLoss
-from sparing_papers.calculator.arms import ARMS, ValueArm
+from sparing_papers.calculator.arms import EVERY
 from sparing_papers.calculator.evaluation import Predict, probe_records, score_records
-from sparing_papers.calculator.names import CALCULATOR, FIXED, LINEAR, TWO_WEIGHTS, ZERO
+from sparing_papers.calculator.longer import longer_records
+from sparing_papers.calculator.names import (
+    CALCULATOR,
+    FIXED,
+    LINEAR,
+    RECURRENCE,
+    TWO_WEIGHTS,
+    ZERO,
+)
 from sparing_papers.calculator.options import Options
-
-# Seconds of one core for 200 epochs of the smallest network; others by their weights.
-SMALLEST_S, PER_WEIGHT_S = 15.0, 4e-4
+from sparing_papers.calculator.searches import (
+    objective,
+    rate_of,
+    search_cells,
+    search_key,
+    weight_of,
+)
 
 
 def arm_cell(options: Options, folder: Path, name: str, seed: int) -> Cell:
     """Train one variant with one seed, evaluate it, and probe its answers."""
-    arm = ARMS[name]
+    arm = EVERY[name]
 
     def tuned() -> Tuned:
         return Tuned(
             lambda seed: build_predictor(arm.network, seed=seed, **arm.options),
             value_task(),
-            lambda seed, rate: arm.recipe(seed, options.epochs),
-            (arm.rate,),
+            lambda seed, rate: arm.recipe(seed, options.epochs, rate),
+            (rate_of(options, folder, name),),
             lambda seed, rate: place_of(folder, name, seed),
             options.watts_per_core,
-            lambda seed: _objective(arm),
+            lambda seed: objective(arm),
         )
 
     def record(trained: Trained) -> list[Record]:
         labels: Labels = {"arm": name, "seed": seed}
         model: Any = trained.model.eval()
         records = score_records(model.predict, labels) + probe_records(model, labels)
+        if RECURRENCE in options.questions:
+            records += longer_records(model, labels)
         counts = parameter_counts(model, arm.counted)
         for of, count in (("architecture", counts.architecture), ("optimizer", counts.optimizer)):
             records += measured({**labels, "of": of}, "numbers", parameters=count)
+        records += measured(labels, "", learning_rate=trained.recipe.learning_rate)
         return [*records, *trained.spent(labels)]
 
-    weights = sum(p.numel() for p in build_predictor(arm.network, **arm.options).parameters())
     cell = training_cell(
         f"arm/{slug(name)}/{seed}",
         tuned,
         seed,
         record,
         thread_count=options.thread_count,
-        weight=(SMALLEST_S + PER_WEIGHT_S * weights) * options.epochs / 200,
+        weight=weight_of(arm, options.epochs),
     )
-    return replace(cell, beside=True)
+    needs = (search_key(arm.searched),) if arm.searched else ()
+    return replace(cell, beside=True, needs=needs)
 
 
 def place_of(folder: Path, name: str, seed: int) -> Path:
     """The folder of one training."""
     return folder / "models" / f"{slug(name)}-{seed}"
-
-
-def _objective(arm: ValueArm) -> ValueLoss:
-    """The loss; the benchmark is relative to what the answer 0 errs on the training sums."""
-    if arm.loss == "squared":
-        return ValueLoss()
-    truth = value_task().train.labels.abs()
-    relative = (truth / truth.clamp(min=1)).mean()
-    return ValueLoss(arm.loss, {"mean": float(truth.mean()), "relative": float(relative)})
 
 
 def fixed_cells() -> list[Cell]:
@@ -147,8 +152,8 @@ def _number(text: str) -> float | None:
 
 
 def all_cells(options: Options, folder: Path) -> list[Cell]:
-    """Fixed baselines, then seed by seed, the baseline first."""
-    cells = fixed_cells()
+    """Fixed baselines and searches, then seed by seed, the baseline first."""
+    cells = [*fixed_cells(), *search_cells(options, folder)]
     for seed in range(options.seeds):
         cells += [arm_cell(options, folder, name, seed) for name in options.trained]
     return cells

@@ -6,23 +6,14 @@ Source: Mukin, A Predictive Calculator (2025), sections 1.2, 5 and 6.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from sparing.core.record import Record
-from sparing.experiment.claims import (
-    Claim,
-    Condition,
-    Estimate,
-    GoalResult,
-    Measure,
-    at_once,
-    decide,
-    least,
-    of_pairs,
-)
+from sparing.experiment.claims import Claim, Estimate, GoalResult, Measure, decide, of_pairs
 from sparing.experiment.records import RecordTable
-from sparing_papers.calculator.analysis import Seeds, by_seed, mean_of
+from sparing_papers.calculator.analysis import by_seed, mean_of
+from sparing_papers.calculator.further_claims import FURTHER
+from sparing_papers.calculator.measures import alone, beside_all, claim, difference
 from sparing_papers.calculator.names import (
     ACCUMULATORS,
     BASELINE,
@@ -33,6 +24,7 @@ from sparing_papers.calculator.names import (
     FNN3,
     LARGE,
     LSTM,
+    NETWORKS,
     NO_PLACES,
     PROPOSED,
     PUBLISHED,
@@ -40,67 +32,13 @@ from sparing_papers.calculator.names import (
     SMALL,
 )
 
-CLAIM = "claim"  # others are what the text proposes, and claims made of another network
 VERDICTS = {"True": "holds", "False": "fails"}
-
-
-def _claim(
-    text: str, quantity: str, measure: Measure, bound: float = 0.0, kind: str = CLAIM
-) -> Claim:
-    """``text`` as published; it holds where the whole interval of ``measure`` is above ``bound``.
-
-    ``quantity`` says what is measured, ``kind`` whether it is a claim, what the text proposes
-    without having tried it, or a claim made of another network.
-    """
-
-    def varies(records: RecordTable, result: GoalResult) -> bool:
-        return result.interval != (bound, bound)
-
-    name = f"{text}: {quantity}"
-    guards = (Condition(varies, "a quantity that varies"),)
-    return Claim(name, measure, bound, guards=guards, kind=kind, family="claims")
-
-
-def _difference(name: str, ours: str, theirs: str, **labels: str) -> Measure:
-    """How much larger a quantity is of one variant than of another, seed by seed."""
-    return lambda table, confidence: of_pairs(
-        by_seed(table, name, ours, **labels), by_seed(table, name, theirs, **labels), confidence
-    )
-
-
-def _alone(name: str, arm: str) -> Measure:
-    """A quantity of one variant."""
-
-    def measure(table: RecordTable, confidence: float) -> Estimate | None:
-        values = by_seed(table, name, arm)
-        return of_pairs(values, dict.fromkeys(values, 0.0), confidence)
-
-    return measure
 
 
 def _leaning(table: RecordTable, confidence: float) -> Estimate | None:
     """What the last of three operands moves the answer by, less what the first does."""
     last, first = (by_seed(table, "sensitivity", RNN2, operands=3, place=n) for n in (3, 1))
     return of_pairs(last, first, confidence)
-
-
-def _beside_all(pairs: Sequence[tuple[Seeds, Seeds]], confidence: float) -> Estimate | None:
-    """The least of several differences: above a bound only where all are, below it where one is.
-
-    Where one of them was not measured, the others can refute a claim but not support it.
-    """
-    measured = [pair for pair in pairs if all(pair)]
-    together = at_once(confidence, len(measured))
-    smallest = least(
-        [of_pairs(*pair, confidence) for pair in measured],
-        [of_pairs(*pair, together) for pair in measured],
-    )
-    if smallest is None or smallest.interval is None:
-        return smallest
-    refuted = smallest.interval[1] < 0
-    if len(measured) == len(pairs) or refuted:
-        return smallest
-    return replace(smallest, interval=None, lacks="runs of the other networks")
 
 
 def _over_the_best(table: RecordTable, confidence: float) -> Estimate | None:
@@ -116,7 +54,7 @@ def _over_the_best(table: RecordTable, confidence: float) -> Estimate | None:
         for arm in baselines
         if arm not in (*ACCUMULATORS, BASELINE)
     ]
-    return _beside_all([(ours, score) for score in scores if None not in score], confidence)
+    return beside_all([(ours, score) for score in scores if None not in score], confidence)
 
 
 def _best_of_all(ours: str, name: str, group: str) -> Measure:
@@ -125,7 +63,7 @@ def _best_of_all(ours: str, name: str, group: str) -> Measure:
     def measure(table: RecordTable, confidence: float) -> Estimate | None:
         errors = {arm: by_seed(table, name, arm, set=group) for arm in PUBLISHED}
         candidate = errors.pop(ours)
-        return _beside_all([(error, candidate) for error in errors.values()], confidence)
+        return beside_all([(error, candidate) for error in errors.values()], confidence)
 
     return measure
 
@@ -136,7 +74,7 @@ def _transformers_worst(name: str, group: str) -> Measure:
     def measure(table: RecordTable, confidence: float) -> Estimate | None:
         errors = {arm: by_seed(table, name, arm, set=group) for arm in PUBLISHED}
         ours = [errors.pop(arm) for arm in (SMALL, LARGE)]
-        return _beside_all(
+        return beside_all(
             [(candidate, other) for candidate in ours for other in errors.values()], confidence
         )
 
@@ -144,72 +82,82 @@ def _transformers_worst(name: str, group: str) -> Measure:
 
 
 CLAIMS: tuple[Claim, ...] = (
-    _claim(
+    claim(
         "FNNs are, overall, the best at generalizing",
         f"bounded score of {FNN2} less that of each that is no FNN and no accumulator, the least",
         _over_the_best,
     ),
-    _claim(
+    claim(
         "tokens that appear later have a more significant impact on an RNN's prediction",
         f"{RNN2}, three operands in range: sensitivity to the last less that to the first",
         _leaning,
     ),
-    _claim(
+    claim(
         "an RNN's output is almost always closer to the last number than to the first",
         f"{RNN2}: share of answers in range that are nearer to the last, 0.9 asked for",
-        _alone("closer_to_last", RNN2),
+        alone("closer_to_last", RNN2),
         0.9,
     ),
-    _claim(
+    claim(
         "attention emphasizes outstandingly large numbers",
         f"{LSTM}: rank correlation of the weight on a number with its size, 0.3 asked for",
-        _alone("attention_size", LSTM),
+        alone("attention_size", LSTM),
         0.3,
     ),
-    _claim(
+    claim(
         "the same, of the network that the text describes",
         f"{BOTH_WAYS}: rank correlation of the weight on a number with its size, 0.3 asked for",
-        _alone("attention_size", BOTH_WAYS),
+        alone("attention_size", BOTH_WAYS),
         0.3,
         "variant",
     ),
-    _claim(
+    claim(
         "positions improve an FNN, minimally",
         f"published score: {FNN3} less {NO_PLACES}",
-        _difference("legacy_score", FNN3, NO_PLACES),
+        difference("legacy_score", FNN3, NO_PLACES),
     ),
-    _claim(
+    claim(
         "with dropout models generalize worse beyond the training range",
         f"error out of range: {DROPOUT} less {FNN2}",
-        _difference("mean_error", DROPOUT, FNN2, set="out"),
+        difference("mean_error", DROPOUT, FNN2, set="out"),
     ),
-    _claim(
+    claim(
         "LSTMs with attention predict longer expressions best of all models studied",
         f"error on long sums: each other published network's less that of {LSTM}, the least",
         _best_of_all(LSTM, "mean_error", group="long"),
     ),
-    _claim(
+    claim(
         "thanks to positions transformers handle longer inputs better than FNNs",
         f"error on long sums: {FNN2} less {SMALL}",
-        _difference("mean_error", FNN2, SMALL, set="long"),
+        difference("mean_error", FNN2, SMALL, set="long"),
     ),
-    _claim(
+    claim(
         "transformers struggle with generalization more than other models",
         f"error out of range: {SMALL} and {LARGE} less each other published network, the least",
         _transformers_worst("mean_error", group="out"),
     ),
-    _claim(
+    claim(
         "attention should strengthen an FNN on longer expressions",
         f"error on long sums: {FNN2} less {PROPOSED}",
-        _difference("mean_error", FNN2, PROPOSED, set="long"),
+        difference("mean_error", FNN2, PROPOSED, set="long"),
         kind="proposal",
     ),
 )
 
 
-def decide_goals(records: Sequence[Record]) -> list[GoalResult]:
-    """Each claim: it holds, fails, or is undecided."""
-    return decide(CLAIMS, RecordTable(records))
+EVERY = (*CLAIMS, *FURTHER)
+
+
+def claims_of(questions: Sequence[str]) -> list[Claim]:
+    """The claims that a run with these questions decides."""
+    return [one for one in EVERY if {*one.questions} & {*questions}]
+
+
+def decide_goals(
+    records: Sequence[Record], questions: Sequence[str] = (NETWORKS,)
+) -> list[GoalResult]:
+    """Each claim of these questions: it holds, fails, or is undecided."""
+    return decide(claims_of(questions), RecordTable(records))
 
 
 def verdict_of(goal: Mapping[str, Any]) -> str:

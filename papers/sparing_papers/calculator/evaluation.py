@@ -52,17 +52,18 @@ def score_records(predict: Predict, labels: Labels) -> list[Record]:
     records: list[Record] = []
     for name, expressions in sets.items():
         set_labels: Labels = {**labels, "set": name}
-        records += _scores(value_scores(expressions, given[name]), set_labels)
+        records += scores_of(value_scores(expressions, given[name]), set_labels)
         if name in LONG_SETS:
             for count, scores in by_operands(expressions, given[name]).items():
-                records += _scores(scores, {**set_labels, "operands": count})
+                records += scores_of(scores, {**set_labels, "operands": count})
         if name in OUT_SETS:
             for largest, scores in _by_largest(expressions, given[name]):
-                records += _scores(scores, {**set_labels, "largest": largest})
+                records += scores_of(scores, {**set_labels, "largest": largest})
     return [*records, *_legacy(given, labels), _closer(given["in"], labels)]
 
 
-def _scores(scores: ValueScores, labels: Labels) -> Iterator[Record]:
+def scores_of(scores: ValueScores, labels: Labels) -> Iterator[Record]:
+    """Exact match and errors of one set as records."""
     errors = {"mean_error": scores.mean, "relative_error": scores.relative}
     yield from measured(labels, "share", scores.count, exact=scores.exact)
     yield from measured(labels, "", scores.count, **errors, worst_error=scores.worst)
@@ -100,12 +101,12 @@ def _closer(given: Sequence[float | None], labels: Labels) -> Record:
     """How often an answer is nearer to the last number than to the first; the same of the truth."""
     sums = test_sets()["in"]
     truth = [float(expression.value) for expression in sums]
-    shares = [_share_closer(sums, answers) for answers in (given, truth)]
+    shares = [share_closer(sums, answers) for answers in (given, truth)]
     with_truth: Labels = {**labels, "truth": shares[1]}
     return Record("closer_to_last", shares[0], "share", "measured", with_truth, count=len(sums))
 
 
-def _share_closer(sums: Sequence[Expression], answers: Sequence[float | None]) -> float:
+def share_closer(sums: Sequence[Expression], answers: Sequence[float | None]) -> float:
     """Of the answers that are nearer to one of the two."""
     nearer = [
         abs(answer - expression.operands[-1]) - abs(answer - expression.operands[0])

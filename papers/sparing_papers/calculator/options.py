@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from sparing.core.checks import Count, NotNegative, check_fields, distinct, one_of
+from sparing.core.checks import Count, NotNegative, check_fields, distinct, one_of, some
 from sparing.experiment.inputs.budgets import load_budgets
-from sparing_papers.calculator.arms import ARMS
-from sparing_papers.calculator.names import BASELINE
+from sparing_papers.calculator.arms import ARMS, EVERY
+from sparing_papers.calculator.names import BASELINE, NETWORKS, QUESTIONS
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,13 @@ class Options:
     """What is run, and how long it may take."""
 
     # Networks. The baseline is always trained: scores are relative to its errors.
-    variants: Annotated[tuple[Annotated[str, one_of(*ARMS)], ...], distinct] = tuple(ARMS)
+    variants: Annotated[tuple[Annotated[str, one_of(*EVERY)], ...], distinct] = tuple(ARMS)
+    # Variants with a rate that is searched and recorded, besides those that the others need.
+    searched: Annotated[tuple[Annotated[str, one_of(*EVERY)], ...], distinct] = ()
+    # Which claims are decided, and which sums are evaluated.
+    questions: Annotated[tuple[Annotated[str, one_of(*QUESTIONS)], ...], some, distinct] = (
+        NETWORKS,
+    )
     # Seeds, and the most epochs of each training.
     seeds: Count = 5
     epochs: Count = 200
@@ -41,6 +47,12 @@ class Options:
     def trained(self) -> tuple[str, ...]:
         """The variants, the baseline first."""
         return (BASELINE, *(arm for arm in self.variants if arm != BASELINE))
+
+    @property
+    def searches(self) -> tuple[str, ...]:
+        """The variants with searched rates, without repetition."""
+        needed = (EVERY[arm].searched for arm in self.trained)
+        return tuple(dict.fromkeys([*filter(None, needed), *self.searched]))
 
 
 BUDGETS = load_budgets("sparing_papers.calculator", Options)

@@ -34,7 +34,7 @@ from sparing_papers.overview.verdicts import (
 
 ROWS, RUNS, CLAIMS, OPERATIONS = "rows", "runs", "claims", "operations"
 DENSE = "softmax"
-FEW, LONGEST_LABEL = 2, 60  # answers shown one by one; characters before a value
+FEW, LONGEST_LABEL = 2, 64  # answers shown one by one; characters before a value
 # The sections of a page of claims, with the head of the column that answers them.
 ANSWERED = {MISSED: "Measured", MET: "Measured", UNDECIDED: "Measured", NOT_RUN: "Why not"}
 ANSWERED[BUILT] = "Remark"

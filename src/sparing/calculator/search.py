@@ -74,6 +74,8 @@ SPACES: dict[str, Choose] = {
     "simple_rnn": _recurrent,
     "lstm": _recurrent,
     "gru": _recurrent,
+    "activated_rnn": _recurrent,
+    "reset_first_gru": _recurrent,
     "lstm_attention": _lstm_attention,
     "transformer": _transformer,
     "xval": _transformer,

@@ -62,31 +62,54 @@ class Predictor(PreTrainedModel):  # type: ignore[misc]
     def forward(self, values: Float[Tensor, "batch slots"]) -> SequenceClassifierOutput:
         """``logits`` of one column: the predictions.
 
-        Raises ``UsageError`` for another number of slots, and (on CPU) values that are not finite.
+        Raises ``UsageError`` for another number of slots (recurrent networks read any), and (on
+        CPU) values that are not finite.
         """
-        if values.ndim != 2 or values.shape[1] != SLOTS:
+        fits = values.ndim == 2 and (values.shape[1] == SLOTS or self._reads_any(values.shape[1]))
+        if not fits:
             raise UsageError(f"a predictor reads {SLOTS} values a sum; got {tuple(values.shape)}")
         if values.device.type == "cpu" and not bool(values.isfinite().all()):
             row = int((~values.isfinite()).any(1).nonzero()[0, 0])
             raise UsageError(f"a predictor reads finite values: those of row {row} are not")
         return SequenceClassifierOutput(logits=self.network(values)[:, None])
 
+    def _reads_any(self, slots: int) -> bool:
+        """Whether the network reads sums of any length, this many slots among them."""
+        return slots > 0 and bool(getattr(self.network, "any_length", False))
+
     @torch.inference_mode()
     def predict(self, sums: Sequence[str | Expression], batch: int = 512) -> list[float]:
         """A value for each sum; raises ``UsageError`` for one with more numbers than slots.
 
+        A recurrent network reads any number of them: sums beyond the slots have no missing parts.
         The value is not a whole number: round it for an answer.
         """
         weights, was_training = next(self.parameters()), self.training
         expressions = [parse(one) if isinstance(one, str) else one for one in sums]
-        values = as_values(expressions).to(weights)
+        rows = [
+            (indices, as_values([expressions[n] for n in indices], slots).to(weights))
+            for slots, indices in self._by_slots(expressions).items()
+        ]
+        answers = [0.0] * len(expressions)
         try:
             self.eval()
-            parts = (values[start : start + batch] for start in range(0, len(values), batch))
-            answers = [self(part).logits[:, 0] for part in parts]
+            for indices, values in rows:
+                parts = (values[start : start + batch] for start in range(0, len(values), batch))
+                given = torch.cat([self(part).logits[:, 0] for part in parts]).tolist()
+                for index, answer in zip(indices, given, strict=True):
+                    answers[index] = answer
         finally:
             self.train(was_training)
-        return torch.cat(answers).tolist() if answers else []
+        return answers
+
+    def _by_slots(self, expressions: Sequence[Expression]) -> dict[int, list[int]]:
+        """Which expressions are read with how many slots."""
+        groups: dict[int, list[int]] = {}
+        for number, one in enumerate(expressions):
+            parts = 2 * len(one.operands) - 1
+            slots = parts if parts > SLOTS and self._reads_any(parts) else SLOTS
+            groups.setdefault(slots, []).append(number)
+        return groups
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,13 @@ def dense(inputs: int, outputs: int, *, bias: bool = True) -> nn.Linear:
     return layer
 
 
+def recurrent(units: int, outputs: int) -> nn.Linear:
+    """A linear layer of the last state, orthogonal at first and without a bias, as in Keras."""
+    layer = nn.Linear(units, outputs, bias=False)
+    nn.init.orthogonal_(layer.weight)
+    return layer
+
+
 def positions(slots: int, width: int) -> Float[Tensor, "slots width"]:
     """Sinusoidal positions (Vaswani et al., 2017, arXiv 1706.03762, section 3.5).
 

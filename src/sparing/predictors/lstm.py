@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from torch import nn
+
 from sparing.predictors._gated import GatedNetwork
+from sparing.predictors._parts import one_bias
+
+
+def _layer(inputs: int, units: int) -> nn.RNNBase:
+    return one_bias(nn.LSTM(inputs, units, batch_first=True), forget=True)
 
 
 class Network(GatedNetwork):
@@ -20,4 +27,4 @@ class Network(GatedNetwork):
         activation_name: str = "linear",
         dropout_share: float = 0.0,
     ) -> None:
-        super().__init__("lstm", units, layers, activation_name, dropout_share)
+        super().__init__("lstm", _layer, units, layers, activation_name, dropout_share)

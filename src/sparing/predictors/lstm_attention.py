@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -16,12 +18,15 @@ class Network(nn.Module):
     Formula: e_t = u . tanh(W h_t + b), a = softmax(e), c = sum over t of a_t h_t.
 
     Symbols: h_t are the states, those of both directions side by side where ``bidirectional``; W is
-    square. 35 units have the 6,511 weights of the published table.
+    square. 35 units have the 6,511 weights of the published table. The text's W of 128 x 128 has 64
+    units in each direction, with 50,561 weights.
 
     Source: Mukin, A Predictive Calculator (2025), section 2.3, equations 11 to 14, after Bahdanau
     et al., 2014, arXiv 1409.0473. The text says bidirectional; the published code runs in one
     direction, and the printed size is that of one. The weights are reported as ``attention``.
     """
+
+    any_length: ClassVar[bool] = True
 
     def __init__(
         self, *, units: int = 35, bidirectional: bool = False, dropout_share: float = 0.0
@@ -37,7 +42,7 @@ class Network(nn.Module):
         self.output = dense(width, 1)
 
     def forward(self, values: Float[Tensor, "batch slots"]) -> Float[Tensor, " batch"]:
-        """The predictions."""
+        """The predictions, for any number of slots."""
         states, _ = self.recurrence(values[:, :, None])
         states = self.dropout(states)
         weights = (self.scores(states).tanh() @ self.context).softmax(-1)

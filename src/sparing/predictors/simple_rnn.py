@@ -23,7 +23,7 @@ class Network(nn.Module):
 
     Source: Mukin, A Predictive Calculator (2025), section 1; Elman, 1990. What differs: the text
     writes PReLU for the recurrence itself; the published code has tanh there, Keras's default, and
-    PReLU behind the layer, and so does this.
+    PReLU behind the layer, and so does this. ``activated_rnn`` is that of the text.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ from sparing.report import blocks
 from sparing.report.page import Page
 from sparing.report.run import Run
 from sparing.report.sections import figure
-from sparing_papers.calculator.page import content, tables
+from sparing_papers.calculator.page import content, further_tables, tables
 from sparing_papers.calculator.page.figures import POSITIONS, TUNING, figures
 
 
@@ -17,6 +17,8 @@ def build(run: Run) -> Page:
         tables.claims_block(run),
         *tables.sensitivity_block(run),
         *tables.along_blocks(run),
+        *further_tables.longer_blocks(run),
+        *further_tables.searches_block(run),
         *tables.language_blocks(run),
         tables.published_block(run),
         *blocks.failed_blocks(run),

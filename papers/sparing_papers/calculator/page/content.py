@@ -10,7 +10,8 @@ from sparing.report.prose import Prose
 from sparing.report.run import Run
 from sparing.report.sections import Verdict
 from sparing_papers.calculator.analysis import mean_of
-from sparing_papers.calculator.claims import CLAIM, is_clearly_above, ranked, verdict_of
+from sparing_papers.calculator.claims import is_clearly_above, ranked, verdict_of
+from sparing_papers.calculator.measures import CLAIM
 from sparing_papers.calculator.names import CALCULATOR, TWO_WEIGHTS
 
 TEXT = Prose("sparing_papers.calculator.page")

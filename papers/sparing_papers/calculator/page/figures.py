@@ -23,18 +23,24 @@ from sparing_papers.calculator.names import (
     BOTH_WAYS,
     FNN2,
     FNN3,
+    GRU,
     LARGE,
     LSTM,
     NAU,
     PROPOSED,
     RNN2,
     SMALL,
+    TEXT_GRU,
+    TEXT_LSTM,
+    TEXT_RNN,
 )
 from sparing_papers.calculator.page.content import TEXT, evaluated_arms, trained_arms
 
-SHOWN = (FNN2, FNN3, RNN2, LSTM, BOTH_WAYS, SMALL, LARGE, PROPOSED, "GRU", NAU)
+SHOWN = (FNN2, FNN3, RNN2, LSTM, BOTH_WAYS, SMALL, LARGE, PROPOSED, GRU, NAU)
 OTHERS = "other networks"
 POSITIONS = {name: position for position, name in enumerate((*SHOWN, OTHERS), 1)}
+# No run has both: the networks of the text have the colours of what their runs leave out.
+POSITIONS |= {TEXT_RNN: POSITIONS[FNN3], TEXT_GRU: POSITIONS[NAU], TEXT_LSTM: POSITIONS[BOTH_WAYS]}
 TUNING = {
     "with_prompt": ("right tokens, prompt's among them", 11),
     "tokens": ("right tokens of answers", 2),
@@ -61,7 +67,7 @@ def figures(run: Run) -> list[Plot]:
 
 def kind_of(arm: str) -> str:
     """What gives a variant its colour: variants that are not shown by name share one."""
-    return arm if arm in SHOWN else OTHERS
+    return arm if arm in POSITIONS else OTHERS
 
 
 def trade(run: Run) -> Plot:
@@ -105,7 +111,7 @@ def _along(
             for at, record in line_of(run.table, quantity, arm, along, **labels)
         ]
         for arm in evaluated_arms(run)
-        if arm in SHOWN
+        if arm in POSITIONS
     }
     return lines_plot(name, title, TEXT(name), lines, POSITIONS, scales, NO_TRAINING)
 

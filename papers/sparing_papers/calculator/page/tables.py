@@ -25,6 +25,7 @@ from sparing_papers.calculator.analysis import (
     right_share,
 )
 from sparing_papers.calculator.claims import verdict_of
+from sparing_papers.calculator.names import NETWORKS
 from sparing_papers.calculator.page.content import TEXT, evaluated_arms, seeds
 
 PUBLISHED_SETS = {"In range": "in", "Out of range": "published out", "Long": "published long"}
@@ -168,7 +169,9 @@ def claims_block(run: Run) -> Block:
         Column("Verdict", verdict_of),
     ]
     columns += [Column(WOULD_NEED, need_text)] if any(map(need_text, run.goals)) else []
-    return table("claims", "The published claims", TEXT("claims"), run.goals, columns)
+    questions = run.config.get("questions") or [NETWORKS]  # older runs do not say so
+    explain = [TEXT("claims"), *([TEXT("claims-networks")] if NETWORKS in questions else [])]
+    return table("claims", "The published claims", " ".join(explain), run.goals, columns)
 
 
 def along_blocks(run: Run) -> list[Block]:

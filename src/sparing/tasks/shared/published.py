@@ -78,8 +78,8 @@ def corrected() -> dict[str, tuple[Expression, ...]]:
     return {
         **{name: known[name] for name in ("train", "validation", "in")},
         "out": _parsed(sorted(outside)),
-        "long": _counted(tuple(SMALL), "long"),
-        "out+long": _counted(CORRECTED_OUTSIDE, "out+long"),
+        "long": counted(tuple(SMALL), "long"),
+        "out+long": counted(CORRECTED_OUTSIDE, "out+long"),
     }
 
 
@@ -123,12 +123,20 @@ def _long(state: np.random.RandomState, operators: int) -> str:
     return "".join((*parts, str(state.randint(-5, 6))))
 
 
-def _counted(numbers: Sequence[int], name: str) -> tuple[Expression, ...]:
-    """A hundred different expressions of each number of operands, with these numbers alone."""
+def counted(
+    numbers: Sequence[int],
+    name: str,
+    lengths: Iterable[int] = range(LONG_FROM, LONGEST + 1),
+    per_length: int = LONG_EACH,
+) -> tuple[Expression, ...]:
+    """``per_length`` different expressions of each number of operands, with these numbers alone.
+
+    The name, with the number of operands, seeds the draws.
+    """
     expressions: list[Expression] = []
-    for operands in range(LONG_FROM, LONGEST + 1):
+    for operands in lengths:
         chance, by_text = random.Random(f"{name} {operands}"), dict[str, Expression]()
-        while len(by_text) < LONG_EACH:
+        while len(by_text) < per_length:
             one = Expression(
                 tuple(chance.choice(numbers) for _ in range(operands)),
                 tuple(chance.choice("+-") for _ in range(operands - 1)),
