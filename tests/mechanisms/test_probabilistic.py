@@ -86,10 +86,10 @@ def _loop_head(made, q, k, v, allowed, real, known):
     for _ in range(made.key_adaptation):
         weights = [row(i, keys) for i in rows]
         keys = drawn_to(k, made.key_prior, [q[i] for i in rows], weights, alpha)
-    own = {i: v[i] for i in rows}
+    of_rows = {i: v[i] for i in rows}
     for _ in range(made.value_adaptation):
-        weights = [row(i, keys, means, value) for i, value in own.items()]
-        means = drawn_to(v, made.value_prior, list(own.values()), weights, beta)
+        weights = [row(i, keys, means, value) for i, value in of_rows.items()]
+        means = drawn_to(v, made.value_prior, list(of_rows.values()), weights, beta)
     for _ in range(made.value_propagation if known else 0):
         weights = [row(i, keys, means, value) for i, value in known.items()]
         means = drawn_to(v, made.value_prior, list(known.values()), weights, beta)

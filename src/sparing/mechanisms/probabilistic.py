@@ -238,7 +238,7 @@ class Probabilistic(Mechanism):
     def _adapted_values(
         self, scores: Tensor, v: Tensor, known: Known | None, real: Tensor | None
     ) -> Tensor:
-        """The means of the values, drawn towards known ones or towards the queries' own values."""
+        """The means of the values, moved towards known ones or towards the queries' own values."""
         if known is not None:
             assert known.values is not None
             given, outputs, steps = known.positions, known.values, self.value_propagation
