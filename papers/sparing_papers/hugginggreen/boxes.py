@@ -15,7 +15,7 @@ from sparing.train.boxes import BoxLoss, detect, evaluate_boxes, score_detection
 from sparing.transfer.patching import select_patches
 from sparing_papers.hugginggreen.arms import Arm, selection_arms, shuffled
 from sparing_papers.hugginggreen.cells import metered_cell
-from sparing_papers.hugginggreen.names import AGAIN, BOXES, DENSE, MEAN_BOX
+from sparing_papers.hugginggreen.names import AGAIN, BOXES, DENSE, MEDIAN_BOX
 from sparing_papers.hugginggreen.train import Paid, Work, read_result, train_paid
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 def box_cells(work: Work, pairs: int) -> list[Cell]:
     """Dense twice and every score, at the first way and share, seed by seed.
 
-    With ``mean_box`` each seed ends with a guess of the box, by the classes of its dense model.
+    With ``median_box`` each seed ends with a guess of the box, by the classes of its dense model.
     Raises ``UsageError`` for a task without boxes.
     """
     if work.task.train.boxes is None:
         raise UsageError(f"{work.name} has no boxes; scenes has, and tiny-imagenet with boxes=true")
     selecting = selection_arms(work.options, work.task, whole=False)
     arms = [Arm(DENSE, "dense"), Arm(AGAIN, "dense"), *selecting]
-    arms += [Arm(MEAN_BOX, "guess")] if work.options.mean_box else []
+    arms += [Arm(MEDIAN_BOX, "guess")] if work.options.median_box else []
     return [_cell(work, arm, seed) for seed in range(pairs) for arm in shuffled(arms, seed, BOXES)]
 
 
@@ -53,9 +53,9 @@ def _cell(work: Work, arm: Arm, seed: int) -> Cell:
 def _guess_cell(work: Work, seed: int) -> Cell:
     """What detection is worth without finding anything: the dense model's classes, one box.
 
-    The box is the mean of those of training. Nothing is trained.
+    Its centre, width and height are the medians of those of training. Nothing is trained.
     """
-    labels = work.labels(BOXES, MEAN_BOX, seed)
+    labels = work.labels(BOXES, MEDIAN_BOX, seed)
 
     def do() -> list[Record]:
         folder, task = work.training_dir(BOXES, DENSE, seed), work.task
@@ -64,12 +64,12 @@ def _guess_cell(work: Work, seed: int) -> Cell:
         train(dense, task, work.recipe(seed), output_dir=folder, objective=BoxLoss())
         assert task.train.boxes is not None
         detections = detect(dense, task, "test")
-        box = task.train.boxes.mean(0, keepdim=True)
+        box = task.train.boxes.median(0, keepdim=True).values
         guessed = replace(detections, boxes=box.expand_as(detections.boxes))
         scores = score_detections(guessed, task.test).scores
         return measured(labels, "score", len(task.test), **scores)
 
-    return Cell(f"{BOXES}/{work.name}/{work.depth}/{seed}/{MEAN_BOX}", do)
+    return Cell(f"{BOXES}/{work.name}/{work.depth}/{seed}/{MEDIAN_BOX}", do)
 
 
 def _scores(model: PreTrainedModel, task: Task) -> dict[str, float]:

@@ -128,7 +128,7 @@ def _tidy(work: Work, question: str, arm: str, seed: int) -> None:
     Kept are the first seed, all stages, and for RQ2 every seed's dense variant and the variants
     that networks are matched to. A guess of boxes needs the dense variant too.
     """
-    needed: dict[str, set[str]] = {BOXES: {DENSE} if work.options.mean_box else set()}
+    needed: dict[str, set[str]] = {BOXES: {DENSE} if work.options.median_box else set()}
     if question == PATCHES:
         needed[PATCHES] = {DENSE, *(_selecting(work, keep).name for keep in work.options.keeps)}
     if seed and question != STAGES and arm not in needed.get(question, set()):

@@ -19,7 +19,7 @@ from sparing_papers.hugginggreen.names import (
     DENSE,
     GAUSSIAN_HALF,
     MASKED,
-    MEAN_BOX,
+    MEDIAN_BOX,
     PATCHES,
     STAGES,
     WEIGHTLESS,
@@ -42,7 +42,7 @@ def decide_goals(
         for claim in (*_patch_claims(options, name, task), *_other_claims(options, name))
         if claim.labels["question"] in options.questions_for(name)
     ]
-    if options.mean_box and BOXES in options.questions:
+    if options.median_box and BOXES in options.questions:
         declared += [claim for name in options.box_tasks for claim in _box_claims(options, name)]
     results = decide([claim.claim for claim in declared], table)
     return [
@@ -214,14 +214,14 @@ def _box_claims(options: Options, name: str) -> list[Declared]:
     group: Labels = {"task": name, "question": BOXES, "depth": options.depths[0]}
     arm = selected_name(options.scores[0], options.ways[0], options.keeps[0])
     difference, chosen = "map50_difference", {**group, "arm": arm}
-    guess = {**group, "arm": MEAN_BOX, "to": DENSE}
+    guess = {**group, "arm": MEDIAN_BOX, "to": DENSE}
     little = f"{name}: boxes by {arm}: at most {_points(options)} less than dense"
     better = f"{name}: boxes by {arm}: better than by random patches"
     dense, random = {**chosen, "to": DENSE}, {**chosen, "baseline_kind": "random"}
     return [
         _claim(f"{name}: boxes are guessed worse", 0.0, "score", difference, guess, at_most=True),
-        _claim(little, -options.margin, "score", difference, dense, beside=MEAN_BOX),
-        _claim(better, 0.0, "score", "baseline_difference", random, beside=MEAN_BOX),
+        _claim(little, -options.margin, "score", difference, dense, beside=MEDIAN_BOX),
+        _claim(better, 0.0, "score", "baseline_difference", random, beside=MEDIAN_BOX),
     ]
 
 

@@ -123,9 +123,9 @@ class Options:
     """Without it every patch goes on in evaluation: selection is a matter of training."""
     every_score: bool = False
     """Goals for each score, not for the first alone."""
-    mean_box: bool = False
-    """Detection beside a guess: the mean box of training, with the dense model's classes. Adds the
-    goals of detection."""
+    median_box: bool = False
+    """Detection beside a guess: the median box of training, with the dense model's classes.
+    Adds the goals of detection."""
 
     # Training
     pairs: Count = 10

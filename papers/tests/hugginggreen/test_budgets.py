@@ -154,25 +154,25 @@ def test_every_score_has_goals(by_rule):
 
 
 def test_a_guess_of_boxes_has_the_classes_of_dense(tmp_path):
-    given = replace(SMALL, questions=("boxes",), mean_box=True, box_pairs=2)
+    given = replace(SMALL, questions=("boxes",), median_box=True, box_pairs=2)
     done = find_study("hugginggreen").run(given, tmp_path / "run")
     assert done.failures == []
     task = load_task("scenes", examples=60, patch_size=16)
     accuracy = {(r.labels["arm"], r.labels["seed"]): r.value for r in of_name(done, "accuracy")}
-    overlaps = {r.value for r in of_name(done, "mean_iou", arm=names.MEAN_BOX)}
-    assert all(accuracy["mean box", seed] == accuracy["dense", seed] for seed in (0, 1))
+    overlaps = {r.value for r in of_name(done, "mean_iou", arm=names.MEDIAN_BOX)}
+    assert all(accuracy["median box", seed] == accuracy["dense", seed] for seed in (0, 1))
     loaded, _ = options.load(given, "scenes", None, boxes=True)
-    box = task.train.boxes.mean(0)
+    box = task.train.boxes.median(0).values
     expected = paired_iou(box.expand(len(loaded.test), 4), loaded.test.boxes).mean()
     (overlap,) = overlaps
     assert overlap == pytest.approx(float(expected), abs=1e-6)
     assert len([goal for goal in done.goals if goal.name.startswith("scenes: boxes")]) == 3
-    assert of_name(done, "map50_difference", arm=names.MEAN_BOX, to="dense")
+    assert of_name(done, "map50_difference", arm=names.MEDIAN_BOX, to="dense")
 
 
 def test_a_guess_without_its_dense_model_is_named(tmp_path):
-    given = replace(SMALL, questions=("boxes",), mean_box=True)
-    done = find_study("hugginggreen").run(given, tmp_path / "run", cells="boxes/*/mean box")
+    given = replace(SMALL, questions=("boxes",), median_box=True)
+    done = find_study("hugginggreen").run(given, tmp_path / "run", cells="boxes/*/median box")
     assert "dense-0 is missing" in done.failures[0].error
 
 

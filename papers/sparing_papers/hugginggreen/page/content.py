@@ -19,7 +19,7 @@ from sparing_papers.hugginggreen.names import (
     BOXES,
     DENSE,
     GAUSSIAN_HALF,
-    MEAN_BOX,
+    MEDIAN_BOX,
     PATCHES,
     STAGES,
     Longer,
@@ -155,7 +155,7 @@ def _boxes(groups: Sequence[Group]) -> str:
     """Detection beside a guess of the box, in a sentence."""
     parts = []
     for group in of(groups, BOXES):
-        guess = group.records.find("map50_difference", arm=MEAN_BOX, to=DENSE)
+        guess = group.records.find("map50_difference", arm=MEDIAN_BOX, to=DENSE)
         if guess is not None:
             parts.append(TEXT("boxes-part", task=group.task, points=points_text(guess)))
     return TEXT("boxes-verdict", parts="; ".join(parts)) if parts else ""
@@ -205,7 +205,7 @@ def words(run: Run, groups: Sequence[Group]) -> list[tuple[str, str]]:
     arms = {arm for group in groups for arm in group.arms}
     more = {
         "words-attention": bool(arms & {*ATTENTIONS}),
-        "words-boxes": MEAN_BOX in arms,
+        "words-boxes": MEDIAN_BOX in arms,
         "words-training": run.config.get("at_inference") is False,
     }
     keys = ["words", *(key for key, shown in more.items() if shown)]
