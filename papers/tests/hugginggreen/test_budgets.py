@@ -115,7 +115,7 @@ def test_a_task_that_needs_no_attention_decides_no_accuracy(digits, change, cont
 
 def test_a_page_without_patches_says_what_its_goals_say(by_em):
     goals = [goal.to_dict() for goal in by_em.goals]
-    made = config(questions=["attention"], meter="own", identity={})
+    made = config(meter="own", identity={"questions": ["attention"]})
     run = Run(made, [r for r in by_em.records if r.name != "machine_load"], goals, [])
     verdict = content.verdict(run, content.groups_of(run))
     assert verdict.lead == "0 of 10 goals met"

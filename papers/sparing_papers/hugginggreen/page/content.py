@@ -71,7 +71,7 @@ def verdict(run: Run, groups: Sequence[Group]) -> Verdict:
     )
     second = tuple(sentence for sentence in sentences if sentence)
     trained = findings.declared_groups(groups, arm)
-    if not trained and groups and PATCHES not in run.config.get("questions", (PATCHES,)):
+    if not trained and groups and PATCHES not in _questions(run):
         return _of_goals(run, second)
     if not trained:
         return Verdict("No verdict yet", TEXT("nothing-trained"), second)
@@ -89,6 +89,12 @@ def verdict(run: Run, groups: Sequence[Group]) -> Verdict:
     chosen = any(findings.beats_random(group, arm) for group in saving)
     lead = "Choosing patches saves energy" if chosen else TEXT("dropping")
     return Verdict(lead, TEXT("saving", arm=arm, parts=parts, rest=rest), second)
+
+
+def _questions(run: Run) -> Sequence[str]:
+    """The questions of a run, of a merged one all of them."""
+    listed = run.config.get("questions") or run.config["identity"].get("questions")
+    return listed or (PATCHES,)
 
 
 def _of_goals(run: Run, second: tuple[str, ...]) -> Verdict:
