@@ -76,10 +76,11 @@ def _claim(
     """A claim on the newest record of a name with these labels.
 
     With ``plateau`` the claim is met only if the dense model has stopped gaining; it can be missed
-    without that. ``beside`` is a control: only where dense is clearly better does the claim decide.
+    without that. ``beside`` is a control: only where it clearly misses the bound does the claim
+    decide.
     """
     guards = [_at_plateau(labels)] if plateau else []
-    guards += [_better_than(beside, labels)] if beside else []
+    guards += [_fails(beside, labels, bound)] if beside else []
     measure = recorded(record, **labels)
     family = str(labels["question"])
     claim = Claim(text, measure, bound, unit, at_most, FEWEST_FOR_A_CLAIM, guards, family)
@@ -97,14 +98,14 @@ def _at_plateau(labels: Labels) -> Guard:
     return guard
 
 
-def _better_than(control: str, labels: Labels) -> Guard:
-    """Whether dense is better than a control in every pair's sense: below it the task is blind."""
+def _fails(control: str, labels: Labels, bound: float) -> Guard:
+    """Whether a control is below the bound beside dense: what it passes too shows nothing."""
     group = {key: labels[key] for key in ("question", "task", "depth")}
     name = "map50_difference" if labels["question"] == BOXES else "accuracy_difference"
 
     def guard(records: RecordTable, result: GoalResult) -> bool:
         worse = records.find(name, **group, arm=control, to=DENSE)
-        return worse is not None and worse.interval is not None and worse.interval[1] < 0
+        return worse is not None and worse.interval is not None and worse.interval[1] < bound
 
     return guard
 

@@ -83,6 +83,27 @@ def test_named_attentions_have_goals_and_the_control_has_none(by_em):
     assert not [name for name in goal_names if "uniform weights" in name]
 
 
+def test_a_loss_of_boxes_that_a_guess_has_too_decides_nothing(digits):
+    given = replace(SMALL, box_tasks=("scenes",), scores=("contrast", "random"), median_box=True)
+    for guess, met in ((-0.008, "undecided"), (-0.05, True)):
+        group = {"question": "boxes", "task": "scenes", "depth": 2}
+        trained = [
+            Record("map50", value, "score", "measured", {**group, "arm": arm, "seed": seed})
+            for seed in range(10)
+            for arm, value in (
+                ("dense", 0.2),
+                ("contrast top 0.7", 0.2 + 0.001 * (-1) ** seed),
+                ("median box", 0.2 + guess + 0.001 * (-1) ** seed),
+            )
+        ]
+        accuracies = [replace(record, name="accuracy") for record in trained]
+        derived = analysis.analyse([*trained, *accuracies], {"scenes": 500}, 0.01)
+        by_name = {goal.name: goal.met for goal in decide_goals(given, {"digits": digits}, derived)}
+        name = "scenes: boxes by contrast top 0.7: at most 1 point less than dense"
+        assert by_name[name] == met
+        assert by_name["scenes: boxes are guessed worse"] is True
+
+
 def em_records(arm, change, noise=0.0005, labels=None):
     """Ten pairs of a variant and dense on digits, with a change of accuracy."""
     group = {"question": "attention", "task": "digits", "depth": 2}
@@ -99,6 +120,7 @@ def em_records(arm, change, noise=0.0005, labels=None):
         (0.0, -0.1, True),
         (-0.03, -0.1, False),
         (0.0, 0.0, "undecided"),
+        (0.0, -0.008, "undecided"),
         (-0.03, 0.0, "undecided"),
         (0.0, None, "undecided"),
     ],
