@@ -101,6 +101,7 @@ class Probabilistic(Mechanism):
             type(self).traits,
             causal=key_adaptation == 0 and value_adaptation == 0,
             cross=value_adaptation == 0,
+            permutable=value_adaptation == 0,
             exact=plain and math.isclose(self._alpha, 1 / math.sqrt(heads.dim)),
         )
 
@@ -239,6 +240,8 @@ class Probabilistic(Mechanism):
         self, scores: Tensor, v: Tensor, known: Known | None, real: Tensor | None
     ) -> Tensor:
         """The means of the values, moved towards known ones or towards the queries' own values."""
+        if known is None and not self.value_adaptation:
+            return v
         if known is not None:
             assert known.values is not None
             given, outputs, steps = known.positions, known.values, self.value_propagation
