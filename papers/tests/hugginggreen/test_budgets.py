@@ -173,6 +173,12 @@ def test_every_score_has_goals(by_rule):
         assert f"digits: {score} sampled 0.7 is better than random patches" in goal_names
         assert f"digits: {score} sampled 0.7 loses at most 1 point" in goal_names
     assert not [name for name in goal_names if name.startswith("digits: random")]
+    beside_random = of_name(by_rule, "baseline_difference", baseline_kind="random")
+    assert {r.labels["arm"] for r in beside_random} == {
+        "contrast sampled 0.7",
+        "variance sampled 0.7",
+    }
+    assert all(r.labels["holm_p"] >= r.labels["sign_flip_p"] for r in beside_random)
 
 
 def test_a_guess_of_boxes_has_the_classes_of_dense(tmp_path):
