@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -20,6 +21,8 @@ STEPS = [
     {"key_adaptation": 1, "prior": "uniform"},
     {"value_precision": 0.6, "value_iterations": 3},
     {"value_precision": 0.6, "key_adaptation": 2, "prior": "uniform"},
+    {"value_precision": 0.6, "value_adaptation": 2, "value_prior": 0.3},
+    {"value_precision": 0.25, "value_adaptation": 1, "key_adaptation": 1, "prior": "uniform"},
 ]
 
 
@@ -83,6 +86,10 @@ def _loop_head(made, q, k, v, allowed, real, known):
     for _ in range(made.key_adaptation):
         weights = [row(i, keys) for i in rows]
         keys = drawn_to(k, made.key_prior, [q[i] for i in rows], weights, alpha)
+    of_rows = {i: v[i] for i in rows}
+    for _ in range(made.value_adaptation):
+        weights = [row(i, keys, means, value) for i, value in of_rows.items()]
+        means = drawn_to(v, made.value_prior, list(of_rows.values()), weights, beta)
     for _ in range(made.value_propagation if known else 0):
         weights = [row(i, keys, means, value) for i, value in known.items()]
         means = drawn_to(v, made.value_prior, list(known.values()), weights, beta)
@@ -135,6 +142,77 @@ def test_equals_the_loop(options):
             real = torch.ones(2, TOKENS).bool() if mask.keep is None else keep
             real = real[:, None, :, None].expand_as(output)
             torch.testing.assert_close(output[real], expected[real])
+
+
+def densities(points, means, precision):
+    """The density of a Gaussian around each mean at each point, without its constant factor."""
+    gaps = points[:, None, :] - means[None, :, :]
+    return np.exp(-precision / 2 * (gaps**2).sum(-1))
+
+
+def em_by_numpy(made, q, k, v):
+    """One head's answers and the log of what each step of EM must raise: plain densities."""
+    alpha, beta = made.precision or 1 / np.sqrt(q.shape[1]), made.value_precision
+    prior = np.ones(len(k))
+    if made.prior == "magnitude":
+        prior = np.exp(alpha / 2 * (k**2).sum(1))
+    prior = prior / prior.sum()
+    steps = []
+
+    def shares(joint):
+        return joint / joint.sum(1, keepdims=True)
+
+    keys, means = k, v
+    for _ in range(made.key_adaptation):
+        joint = densities(q, keys, alpha) * prior
+        pull = made.key_prior / 2 * ((keys - k) ** 2).sum()
+        steps.append(np.log(joint.sum(1)).sum() - pull)
+        weights = alpha * shares(joint)
+        keys = (made.key_prior * k + weights.T @ q) / (made.key_prior + weights.sum(0))[:, None]
+    of_queries = densities(q, keys, alpha) * prior
+    for _ in range(made.value_adaptation):
+        joint = of_queries * densities(v, means, beta)
+        pull = made.value_prior / 2 * ((means - v) ** 2).sum()
+        steps.append(np.log(joint.sum(1)).sum() - pull)
+        weights = beta * shares(joint)
+        above = made.value_prior * v + weights.T @ v
+        means = above / (made.value_prior + weights.sum(0))[:, None]
+    out = shares(of_queries) @ means
+    for _ in range(made.value_iterations if beta else 0):
+        out = shares(of_queries * densities(out, means, beta)) @ means
+    return out, steps
+
+
+@pytest.mark.parametrize("options", [{}, *STEPS], ids=str)
+def test_equals_em_in_numpy(options):
+    made, streams = built(**options), drawn()
+    output = made(*streams)
+    for sample, head in itertools.product(range(2), range(2)):
+        expected, _ = em_by_numpy(made, *(stream[sample, head].numpy() for stream in streams))
+        np.testing.assert_allclose(output[sample, head].numpy(), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("adapted", ["key_adaptation", "value_adaptation"])
+def test_each_step_of_em_makes_queries_or_values_more_probable(adapted):
+    made = built(prior="uniform", value_precision=0.7, **{adapted: 6})
+    _, steps = em_by_numpy(made, *(stream[0, 0].numpy() for stream in drawn()))
+    assert all(after >= before for before, after in itertools.pairwise(steps))
+    assert steps[-1] > steps[0] + 1e-3
+
+
+def test_adapted_values_are_those_of_all_positions_known():
+    q, k, v = drawn()
+    adapted = built(value_precision=0.5, value_adaptation=2)(q, k, v)
+    known = built(value_precision=0.5, value_propagation=2)
+    with values_known(known, torch.ones(2, TOKENS, dtype=torch.bool)):
+        assert torch.equal(known(q, k, v), v)
+    assert not torch.allclose(adapted, built(value_precision=0.5)(q, k, v))
+    both = built(value_precision=0.5, value_adaptation=1)
+    with (
+        values_known(both, torch.ones(2, TOKENS, dtype=torch.bool)),
+        pytest.raises(UsageError, match="knows all values"),
+    ):
+        both(q, k, v)
 
 
 def test_uniform_prior_trains_in_the_fused_kernel():
@@ -226,6 +304,8 @@ def test_known_values_that_cannot_be():
         {"value_prior": -1.0},
         {"value_precision": -0.1},
         {"key_adaptation": -1},
+        {"value_adaptation": -1},
+        {"value_adaptation": 1},
         {"value_iterations": 0},
         {"value_propagation": 0},
     ],
@@ -236,6 +316,11 @@ def test_options_that_cannot_be(options):
         built(**options)
 
 
-def test_adapted_keys_refuse_causality():
+def test_what_is_adapted_refuses_causality():
     with pytest.raises(Unsupported, match="causal"):
         built(key_adaptation=1)(*drawn(), mask=Mask(causal=True))
+    adapted = built(value_precision=1.0, value_adaptation=1)
+    with pytest.raises(Unsupported, match="causal"):
+        adapted(*drawn(), mask=Mask(causal=True))
+    with pytest.raises(Unsupported, match="cross"):
+        adapted(*drawn(), mask=Mask(cross=True))

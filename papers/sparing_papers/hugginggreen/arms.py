@@ -22,9 +22,9 @@ from sparing_papers.hugginggreen.names import (
     selected_name,
     steps_name,
 )
-from sparing_papers.hugginggreen.options import SCHEDULES, Options
+from sparing_papers.hugginggreen.options import ATTENTIONS, SCHEDULES, Options
 
-Kind = Literal["dense", "selection", "steps", "larger", "network", "halved", "attention"]
+Kind = Literal["dense", "selection", "steps", "larger", "network", "halved", "attention", "guess"]
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,12 @@ def selection_arms(options: Options, task: Task, *, whole: bool) -> list[Arm]:
 
 def _selecting(options: Options, task: Task, score: str, way: str, keep: float | int) -> Arm:
     selection = Selection(
-        score, keep, way, mean=(task.pixel_mean,), deviation=(task.pixel_deviation,)
+        score,
+        keep,
+        way,
+        mean=(task.pixel_mean,),
+        deviation=(task.pixel_deviation,),
+        at_inference=options.at_inference,
     )
     schedule = named_schedule(options.schedule, keep) if options.schedule else None
     return Arm(selected_name(score, way, keep), "selection", keep, selection, schedule)
@@ -127,6 +132,15 @@ def attention_arms(heads: int) -> list[Arm]:
     return arms
 
 
+def chosen_attentions(options: Options) -> list[Arm]:
+    """Dense and the attentions that the options name."""
+    chosen = [(name, *ATTENTIONS[name]) for name in options.attentions]
+    return [
+        Arm(DENSE, "dense"),
+        *(Arm(name, "attention", mechanism=kind, options=given) for name, kind, given in chosen),
+    ]
+
+
 def larger_patches(task: Task) -> int:
     """The next larger patch that tiles the task's images; 0 if only the whole image is left."""
     sizes = range(task.patch_size + 1, task.image_size)
@@ -149,4 +163,4 @@ def equal_epochs(whole: float, once: float) -> int:
 def shuffled(arms: Sequence[Arm], seed: int, question: str) -> list[Arm]:
     """The order of a seed's variants: random for each seed, those that need others last."""
     order = in_turn(arms, f"{question}:{seed}")
-    return sorted(order, key=lambda arm: arm.kind in ("network", "halved"))
+    return sorted(order, key=lambda arm: arm.kind in ("network", "halved", "guess"))

@@ -14,7 +14,7 @@ from sparing.core.record import Record
 from sparing.core.writing import write_atomically
 from sparing.experiment.run import Cell
 from sparing_papers.hugginggreen.arms import Arm, equal_epochs, selection_arms
-from sparing_papers.hugginggreen.names import DENSE, PATCHES, STAGES
+from sparing_papers.hugginggreen.names import BOXES, DENSE, PATCHES, STAGES
 from sparing_papers.hugginggreen.records import (
     Scores,
     class_scores,
@@ -126,8 +126,10 @@ def _tidy(work: Work, question: str, arm: str, seed: int) -> None:
     """Delete models that no later cell needs: hundreds of them would fill a disk.
 
     Kept are the first seed, all stages, and for RQ2 every seed's dense variant and the variants
-    that networks are matched to.
+    that networks are matched to. A guess of boxes needs the dense variant too.
     """
-    needed = {DENSE, *(_selecting(work, keep).name for keep in work.options.keeps)}
-    if seed and question != STAGES and not (question == PATCHES and arm in needed):
+    needed: dict[str, set[str]] = {BOXES: {DENSE} if work.options.median_box else set()}
+    if question == PATCHES:
+        needed[PATCHES] = {DENSE, *(_selecting(work, keep).name for keep in work.options.keeps)}
+    if seed and question != STAGES and arm not in needed.get(question, set()):
         shutil.rmtree(work.training_dir(question, arm, seed), ignore_errors=True)

@@ -12,15 +12,19 @@ from sparing.experiment.records import RecordTable
 from sparing.experiment.study import plain
 from sparing.measure.pairs import FEWEST_FOR_A_CLAIM
 from sparing.tasks import Task
-from sparing_papers.hugginggreen.arms import selection_arms
+from sparing_papers.hugginggreen.arms import Arm, selection_arms
 from sparing_papers.hugginggreen.names import (
     ATTENTION,
+    BOXES,
     DENSE,
     GAUSSIAN_HALF,
     MASKED,
+    MEDIAN_BOX,
     PATCHES,
     STAGES,
+    WEIGHTLESS,
     Longer,
+    selected_name,
 )
 from sparing_papers.hugginggreen.options import Options
 
@@ -38,6 +42,8 @@ def decide_goals(
         for claim in (*_patch_claims(options, name, task), *_other_claims(options, name))
         if claim.labels["question"] in options.questions_for(name)
     ]
+    if options.median_box and BOXES in options.questions:
+        declared += [claim for name in options.box_tasks for claim in _box_claims(options, name)]
     results = decide([claim.claim for claim in declared], table)
     return [
         replace(result, value=None, interval=None, met=False)
@@ -65,13 +71,16 @@ def _claim(
     *,
     at_most: bool = False,
     plateau: bool = False,
+    beside: str = "",
 ) -> Declared:
     """A claim on the newest record of a name with these labels.
 
     With ``plateau`` the claim is met only if the dense model has stopped gaining; it can be missed
-    without that.
+    without that. ``beside`` is a control: only where it clearly misses the bound does the claim
+    decide.
     """
-    guards = (_at_plateau(labels),) if plateau else ()
+    guards = [_at_plateau(labels)] if plateau else []
+    guards += [_fails(beside, labels, bound)] if beside else []
     measure = recorded(record, **labels)
     family = str(labels["question"])
     claim = Claim(text, measure, bound, unit, at_most, FEWEST_FOR_A_CLAIM, guards, family)
@@ -89,6 +98,18 @@ def _at_plateau(labels: Labels) -> Guard:
     return Condition(guard, "longer training: the dense model still gains")
 
 
+def _fails(control: str, labels: Labels, bound: float) -> Guard:
+    """Whether a control is below the bound beside dense: what it passes too shows nothing."""
+    group = {key: labels[key] for key in ("question", "task", "depth")}
+    name = "map50_difference" if labels["question"] == BOXES else "accuracy_difference"
+
+    def guard(records: RecordTable, result: GoalResult) -> bool:
+        worse = records.find(name, **group, arm=control, to=DENSE)
+        return worse is not None and worse.interval is not None and worse.interval[1] < bound
+
+    return guard
+
+
 def _mostly_missed(records: RecordTable, declared: Declared) -> bool:
     """Whether most of enough seeds never reached the target: then the claim is missed."""
     newest = records.matching(declared.record, declared.labels)[-1:]
@@ -100,8 +121,12 @@ def _mostly_missed(records: RecordTable, declared: Declared) -> bool:
 
 
 def _patch_claims(options: Options, name: str, task: Task) -> list[Declared]:
-    """The claims of RQ2, on the first variant that selects at the first depth."""
-    first = selection_arms(options, task, whole=False)[0].name
+    """The claims of RQ2, on the first variant that selects at the first depth.
+
+    With ``every_score`` each other score loses little, and is better than random patches.
+    """
+    selecting = selection_arms(options, task, whole=False)
+    first = selecting[0].name
     labels: Labels = {"task": name, "question": PATCHES, "depth": options.depths[0], "arm": first}
     points = _points(options)
 
@@ -113,11 +138,91 @@ def _patch_claims(options: Options, name: str, task: Task) -> list[Declared]:
     dense = {**labels, "to": DENSE}
     better = f"{name}: {first} is better than random patches"
     random = {**labels, "baseline_kind": "random"}
+    others = [arm for arm in selecting[1:] if _is_chosen(arm)] if options.every_score else []
     return [
         less("energy", "target_energy_ratio"),
         less("arithmetic", "target_flops_ratio"),
         _claim(text, -options.margin, "score", "accuracy_difference", dense, plateau=True),
         _claim(better, 0.0, "score", "baseline_difference", random),
+        *_of_other_scores(options, name, [arm.name for arm in others], dense, random),
+    ]
+
+
+def _of_other_scores(
+    options: Options, name: str, others: Sequence[str], dense: Labels, random: Labels
+) -> list[Declared]:
+    """The claims of further scores: each loses little, and each is better than random patches."""
+    little, none = "loses at most " + _points(options), "is better than random patches"
+    least, difference = -options.margin, "accuracy_difference"
+    losing = [
+        _claim(
+            f"{name}: {arm} {little}",
+            least,
+            "score",
+            difference,
+            {**dense, "arm": arm},
+            plateau=True,
+        )
+        for arm in others
+    ]
+    choosing = [
+        _claim(f"{name}: {arm} {none}", 0.0, "score", "baseline_difference", {**random, "arm": arm})
+        for arm in others
+    ]
+    return [*losing, *choosing]
+
+
+def _is_chosen(arm: Arm) -> bool:
+    return arm.selection is not None and arm.selection.score != "random"
+
+
+def _attention_claims(options: Options, name: str) -> list[Declared]:
+    """The claims of RQ1 on the attentions that are named: as accurate as dense, and cheaper.
+
+    Dense is trained as long, with the same options, as in the paper. Where plain means do as well
+    as attention the accuracy decides nothing.
+    """
+    depth = options.attention_depth or options.depths[0]
+    group: Labels = {"task": name, "question": ATTENTION, "depth": depth, "to": DENSE}
+    tried = [arm for arm in options.attentions if arm != WEIGHTLESS]
+    accurate = [
+        _claim(
+            f"{name}: {arm}: at most {_points(options)} less than softmax",
+            -options.margin,
+            "score",
+            "accuracy_difference",
+            {**group, "arm": arm},
+            beside=WEIGHTLESS,
+        )
+        for arm in tried
+    ]
+    cheaper = [
+        _claim(
+            f"{name}: {arm}: fewer FLOPs than softmax",
+            1.0,
+            "ratio",
+            "flops_ratio",
+            {**group, "arm": arm},
+            at_most=True,
+        )
+        for arm in tried
+    ]
+    return [*accurate, *cheaper]
+
+
+def _box_claims(options: Options, name: str) -> list[Declared]:
+    """The claims of detection: dense beats a guess, and selecting loses little beside dense."""
+    group: Labels = {"task": name, "question": BOXES, "depth": options.depths[0]}
+    arm = selected_name(options.scores[0], options.ways[0], options.keeps[0])
+    difference, chosen = "map50_difference", {**group, "arm": arm}
+    guess = {**group, "arm": MEDIAN_BOX, "to": DENSE}
+    little = f"{name}: boxes by {arm}: at most {_points(options)} less than dense"
+    better = f"{name}: boxes by {arm}: better than by random patches"
+    dense, random = {**chosen, "to": DENSE}, {**chosen, "baseline_kind": "random"}
+    return [
+        _claim(f"{name}: boxes are guessed worse", 0.0, "score", difference, guess, at_most=True),
+        _claim(little, -options.margin, "score", difference, dense, beside=MEDIAN_BOX),
+        _claim(better, 0.0, "score", "baseline_difference", random, beside=MEDIAN_BOX),
     ]
 
 
@@ -132,9 +237,12 @@ def _other_claims(options: Options, name: str) -> list[Declared]:
     staged = f"{name}: masked training first beats {longer}"
     labels: Labels = {"task": name, "question": STAGES, "depth": options.depths[0], "arm": MASKED}
     labels["to"] = longer
-    return [
+    halved = [
         _claim(accurate, -options.margin, "score", "accuracy_difference", half, plateau=True),
         _claim(less, 1.0, "ratio", "energy_ratio", half, at_most=True),
+    ]
+    return [
+        *(_attention_claims(options, name) if options.attentions else halved),
         _claim(staged, 0.0, "score", "stage_difference", labels),
     ]
 
@@ -164,6 +272,8 @@ def described(options: Options, tasks: Mapping[str, Task], name: str) -> dict[st
         "margin": options.margin,
         "intensity_g_per_kwh": options.intensity_g_per_kwh,
         "watts_per_core": options.watts_per_core,
+        "meter": options.meter,
+        "at_inference": options.at_inference,
         "engine": "eager PyTorch, fused attention",
     }
 

@@ -16,11 +16,18 @@ from sparing.experiment.inputs.budgets import load_budgets
 from sparing.experiment.inputs.recipes import recipe_for
 from sparing.experiment.inputs.task import drawn, limited, load_for, require_tasks
 from sparing.layers.patches import SCORES, WAYS
+from sparing.measure.energy import BACKENDS, EnergyMeter
 from sparing.tasks import Examples, Task, options_of
 from sparing.tasks.shared.files import given_folder
 from sparing.train.recipe import Precision, Recipe
 from sparing.transfer.scheduling import PatchSchedule
-from sparing_papers.hugginggreen.names import ATTENTION, BOXES, PATCHES, STAGES
+from sparing_papers.hugginggreen.names import (
+    ATTENTION,
+    BOXES,
+    PATCHES,
+    STAGES,
+    WEIGHTLESS,
+)
 
 QUESTIONS = (ATTENTION, PATCHES, STAGES, BOXES)
 # Schedules of the selection during training, by name; the variant's share replaces one end.
@@ -32,6 +39,20 @@ SCHEDULES: Mapping[str, PatchSchedule] = {
     "cosine": PatchSchedule("cosine", "keep", start=1.0, end=1.0),
     "cosine-falling": PatchSchedule("cosine", "keep", start=1.0, end=1.0),
 }
+# Of values, equal to that of keys with 16 dimensions: 1/sqrt(16).
+VALUE_PRECISION = 0.25
+UNIFORM: Mapping[str, Any] = {"prior": "uniform"}
+BY_EM: Mapping[str, Any] = {**UNIFORM, "value_precision": VALUE_PRECISION}
+# Attentions by name: a mechanism and its options. The first takes plain means: the control that
+# shows whether a task needs attention at all.
+ATTENTIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    WEIGHTLESS: ("uniform", {}),
+    "uniform prior": ("probabilistic", UNIFORM),
+    "keys by one step of EM": ("probabilistic", {**UNIFORM, "key_adaptation": 1}),
+    "keys by two steps of EM": ("probabilistic", {**UNIFORM, "key_adaptation": 2}),
+    "values by EM": ("probabilistic", BY_EM),
+    "values propagated": ("probabilistic", {**BY_EM, "value_adaptation": 1}),
+}
 TRAINED = ("epochs", "learning_rate", "batch_size")
 NEEDS = ("", "accelerator")
 MOST_BYTES = 32 * 2**30
@@ -39,6 +60,7 @@ Question = Annotated[str, one_of(*QUESTIONS)]
 Score = Annotated[str, one_of(*SCORES)]
 Way = Annotated[str, one_of(*WAYS)]
 Schedule = Annotated[str, one_of(*SCHEDULES)]
+Attention = Annotated[str, one_of(*ATTENTIONS)]
 NEEDS_ACCELERATOR = (
     "the paper's own setting (224 pixels, a ViT 3,072 wide for RQ1) needs an accelerator"
 )
@@ -74,6 +96,8 @@ class Options:
     attention_heads: int = 0
     attention_depth: int = 0
     """Of RQ1's models; 0 takes the width, the heads and the first depth."""
+    attentions: Annotated[tuple[Attention, ...], distinct] = ()
+    """RQ1's variants beside dense, each with goals; empty: those of the paper's abstract."""
     network_width: int = 32
     """Width of the convolutional baseline; 0 leaves it out."""
     halved: bool = True
@@ -95,6 +119,13 @@ class Options:
     """Schedules of further variants with the first score."""
     schedule: Annotated[str, one_of(*SCHEDULES, "")] = ""
     """The schedule of every variant that selects."""
+    at_inference: bool = True
+    """Without it every patch goes on in evaluation: selection is a matter of training."""
+    every_score: bool = False
+    """Goals for each score, not for the first alone."""
+    median_box: bool = False
+    """Detection beside a guess: the median box of training, with the dense model's classes.
+    Adds the goals of detection."""
 
     # Training
     pairs: Count = 10
@@ -119,6 +150,8 @@ class Options:
     """Seconds of inference for the measurement of its energy."""
     intensity_g_per_kwh: float = 400.0
     """A stated carbon intensity."""
+    meter: Annotated[str, one_of(*BACKENDS)] = "own"
+    """The meter of energy: ``codecarbon`` and ``zeus`` where they are installed."""
     watts_per_core: float = 5.0
     """The constant of energy estimates, for machines without an energy counter."""
     thread_count: Count = 1
@@ -138,6 +171,10 @@ class Options:
             require_tasks(name, getattr(self, name), (*self.tasks, *self.box_tasks))
         for task, given in self.trained.items():
             require_names(f"trained.{task}", given, TRAINED)
+
+    def energy_meter(self) -> EnergyMeter:
+        """A meter of energy; raises ``UsageError`` for one that is not installed."""
+        return EnergyMeter(watts_per_core=self.watts_per_core, backend=self.meter)
 
     def questions_for(self, task: str) -> tuple[str, ...]:
         """The questions that run on a task."""

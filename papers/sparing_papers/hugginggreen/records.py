@@ -14,11 +14,12 @@ from sklearn.metrics import f1_score
 
 from sparing.core.record import Label, Record, measured
 from sparing.experiment.cells.training import components_here, joules_in
-from sparing.measure.energy import Component, EnergyMeter
+from sparing.measure.energy import Component
 from sparing.measure.machine import threads
 from sparing.measure.windows import SUFFIX
 from sparing.tasks import Task
 from sparing.train import evaluate
+from sparing.transfer.patching import selector_of
 from sparing_papers.hugginggreen.options import Options
 from sparing_papers.hugginggreen.train import (
     WARM_UP_STEPS,
@@ -46,9 +47,10 @@ def class_scores(model: PreTrainedModel, task: Task) -> dict[str, float]:
 def score_records(
     model: PreTrainedModel, task: Task, labels: Mapping[str, Label], scores: Scores
 ) -> list[Record]:
-    """Test scores; for a model that selects patches also with every patch."""
-    by_name = scores(model, task)
-    with selecting(model, at_inference=False) as selects:
+    """Test scores; for a model that selects patches in evaluation also with every patch."""
+    by_name, selector = scores(model, task), selector_of(model)
+    selects = selector is not None and selector.selection.at_inference
+    with selecting(model, at_inference=False):
         every = scores(model, task) if selects else {}
     by_name |= {f"{name}_of_all_patches": value for name, value in every.items()}
     return measured(labels, "score", len(task.test), **by_name)
@@ -67,7 +69,7 @@ def inference_energy(
         for _ in range(WARM_UP_STEPS):
             model(pixel_values=pixels)
         calls, start = 0, time.perf_counter()
-        with EnergyMeter(watts_per_core=options.watts_per_core) as meter:
+        with options.energy_meter() as meter:
             while not calls or time.perf_counter() - start < options.inference_seconds:
                 model(pixel_values=pixels)
                 calls += 1
@@ -93,7 +95,7 @@ def energy_record(
 
 def idle_records(options: Options, labels: Mapping[str, Label]) -> list[Record]:
     """Watts of counters while nothing runs; empty if energy is estimated from busy seconds."""
-    meter = EnergyMeter(watts_per_core=options.watts_per_core)
+    meter = options.energy_meter()
     if all(part.obtained == "estimated" for part in components_here(meter)):
         return []
     with meter:

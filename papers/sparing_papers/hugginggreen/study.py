@@ -27,6 +27,7 @@ from sparing_papers.hugginggreen.analysis import analyse
 from sparing_papers.hugginggreen.arms import (
     Arm,
     attention_arms,
+    chosen_attentions,
     patch_arms,
     shuffled,
 )
@@ -51,6 +52,7 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
     Raises ``UsageError`` for unknown names and for a budget that this machine cannot run.
     """
     require_accelerator(options.needs, NEEDS_ACCELERATOR)
+    options.energy_meter()  # one that is not installed is named before the first cell
     tasks, boxed, loaded = _tasks(options, data)
     identity = plain({**asdict(options), "tasks": loaded})
     del identity["needs"]
@@ -101,7 +103,8 @@ def _cells(
                 cells += _in_turns(replace(work, depth=depth), PATCHES, arms, options.pairs)
         if ATTENTION in questions:
             larger = _attention_work(work)
-            arms = attention_arms(larger.heads)
+            chosen = options.attentions
+            arms = chosen_attentions(options) if chosen else attention_arms(larger.heads)
             cells += _in_turns(larger, ATTENTION, arms, options.attention_pairs)
         if STAGES in questions:
             images = unlabelled(options, name, task, data)

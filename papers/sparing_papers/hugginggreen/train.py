@@ -21,7 +21,6 @@ from sparing.experiment.cells.training import (
     train_metered,
 )
 from sparing.layers.patches import keep_count
-from sparing.measure.energy import EnergyMeter
 from sparing.measure.flops import count_flops
 from sparing.measure.machine import threads
 from sparing.measure.windows import SUFFIX
@@ -117,16 +116,16 @@ def image_flops(model: PreTrainedModel, task: Task, kept_patches: int | None = N
 
 
 @contextmanager
-def selecting(model: PreTrainedModel, **changes: Any) -> Iterator[bool]:
-    """Change how a model selects patches in this context; yields whether it selects at all."""
+def selecting(model: PreTrainedModel, **changes: Any) -> Iterator[None]:
+    """Change how a model selects patches in this context, where it does."""
     selector = selector_of(model)
     if selector is None:
-        yield False
+        yield
         return
     before = selector.selection
     try:
         selector.selection = replace(before, **changes)
-        yield True
+        yield
     finally:
         selector.selection = before
 
@@ -159,11 +158,13 @@ def arithmetic_of(model: PreTrainedModel, arm: Arm, task: Task, recipe: Recipe) 
     """FLOPs of a training, three forward passes a step; with a schedule step by step."""
     images, patches = len(task.train), task.tokens - 1
     keep = None if arm.selection is None else keep_count(patches, arm.selection.keep)
-    image = image_flops(model, task, keep)
+    seen = image_flops(model, task, keep)
+    dropping = arm.selection is not None and arm.selection.at_inference
+    image = seen if dropping else image_flops(model, task)
     scheduled = objective_of(arm, task, recipe)
     if scheduled is None:
         tokens = float(task.tokens if keep is None else keep + 1)
-        once = float(FORWARD_AND_BACK * images * image)
+        once = float(FORWARD_AND_BACK * images * seen)
         by_epoch = tuple(once * number for number in range(1, recipe.epochs + 1))
         return Arithmetic(by_epoch, 0.0 if arm.kind == "network" else tokens, image)
     cost, by_kept, ends = 0.0, dict[int, int](), list[float]()
@@ -226,14 +227,14 @@ def train_paid(
     options = work.options
     with threads(options.thread_count):
         _warm_up(model, task, recipe, objective or LabelLoss())
-        watts = options.watts_per_core
-        last = train_metered(model, task, recipe, folder, watts, objective=objective)
+        watts, meter = options.watts_per_core, options.meter
+        last = train_metered(model, task, recipe, folder, watts, backend=meter, objective=objective)
     return Paid(last, before, counted)
 
 
 def counted_j(spent: Mapping[str, float], options: Options) -> float:
     """The joules that are compared: those of counters if there are any, else estimates."""
-    here = components_here(EnergyMeter(watts_per_core=options.watts_per_core))
+    here = components_here(options.energy_meter())
     kinds = {f"{part.name}{SUFFIX}": part.obtained for part in here}
     counters = [name for name in spent if kinds.get(name, "estimated") != "estimated"]
     return sum(spent[name] for name in counters or spent)

@@ -28,7 +28,15 @@ from sparing.measure.load import Load, LoadWatch
 from sparing.measure.machine import synchronize
 from sparing.measure.statistics import Ratio, geometric_mean_ratio
 
-__all__ = ["Component", "Energy", "EnergyMeter", "EnergyObtained", "EnergyRatio", "energy_ratios"]
+__all__ = [
+    "BACKENDS",
+    "Component",
+    "Energy",
+    "EnergyMeter",
+    "EnergyObtained",
+    "EnergyRatio",
+    "energy_ratios",
+]
 
 WATTS_PER_CORE = 5.0
 WATTS_PER_CORE_INTERVAL = (2.0, 10.0)

@@ -38,6 +38,7 @@ class Probabilistic(Mechanism):
     ``key_adaptation`` times: z_j = (t k_j + a sum_i w_ij q_i) / (t + a sum_i w_ij), w with b = 0;
     known o_i, i in F (``values_known``), ``value_propagation`` times:
     m_j = (u v_j + b sum_F w_ij o_i) / (u + b sum_F w_ij).
+    ``value_adaptation`` times the same with every i in F and o_i = v_i; the outputs are inferred.
 
     Symbols: i runs over queries, j over the keys that i may see; a = ``precision`` (None is
     1/sqrt(dim)), b = ``value_precision``, t = ``key_prior``, u = ``value_prior``;
@@ -53,8 +54,9 @@ class Probabilistic(Mechanism):
     What differs: everything runs in log space, with no constant in a denominator. The prior pi
     stays that of the given keys and values while z and m are adapted. The means are pulled to the
     given k and v, so each step is one of EM. The authors' code recomputes both from the adapted
-    ones, and its magnitude prior cancels the norm of m too. Adapting keys mixes all queries: then
-    it is not causal, and padded queries do not count.
+    ones, and its magnitude prior cancels the norm of m too. Adapting keys or values mixes all
+    queries: then it is not causal, and padded queries do not count. Adapted values are those of
+    self-attention, where a query has a value of its own.
     """
 
     traits = Traits(
@@ -78,6 +80,7 @@ class Probabilistic(Mechanism):
         value_iterations: int = 1,
         value_prior: float = 1.0,
         value_propagation: int = 1,
+        value_adaptation: int = 0,
         key_adaptation: int = 0,
         key_prior: float = 1.0,
     ) -> None:
@@ -88,6 +91,7 @@ class Probabilistic(Mechanism):
         self.value_iterations = value_iterations
         self.value_prior = value_prior
         self.value_propagation = value_propagation
+        self.value_adaptation = value_adaptation
         self.key_adaptation = key_adaptation
         self.key_prior = key_prior
         self.known: Known | None = None
@@ -95,7 +99,9 @@ class Probabilistic(Mechanism):
         plain = value_precision == 0 and key_adaptation == 0 and prior == "magnitude"
         self.traits = dataclasses.replace(
             type(self).traits,
-            causal=key_adaptation == 0,
+            causal=key_adaptation == 0 and value_adaptation == 0,
+            cross=value_adaptation == 0,
+            permutable=value_adaptation == 0,
             exact=plain and math.isclose(self._alpha, 1 / math.sqrt(heads.dim)),
         )
 
@@ -142,7 +148,8 @@ class Probabilistic(Mechanism):
             if self.prior == "uniform":
                 peak_bytes += work.rows * dim * 2 * (work.queries + work.keys) * wide_bytes
             return Cost(4 * pairs * dim, 4 * pairs, peak_bytes)
-        steps = self.key_adaptation + (self.value_iterations if self.value_precision else 0)
+        steps = self.key_adaptation + self.value_adaptation
+        steps += self.value_iterations if self.value_precision else 0
         pairs = work.rows * work.queries * work.keys
         return Cost(
             matmul_flops=4 * pairs * work.dim * (1 + steps),
@@ -160,14 +167,16 @@ class Probabilistic(Mechanism):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise UsageError(f"probabilistic: {name} must be above 0; got {value}")
-        if not 0 <= self.value_precision < math.inf or self.key_adaptation < 0:
-            raise UsageError(
-                "probabilistic: value_precision and key_adaptation must not be below 0"
-            )
+        for name in ("value_precision", "key_adaptation", "value_adaptation"):
+            value = getattr(self, name)
+            if not 0 <= value < math.inf:
+                raise UsageError(f"probabilistic: {name} must not be below 0; got {value}")
         if self.value_iterations < 1 or self.value_propagation < 1:
             raise UsageError(
                 "probabilistic: value_iterations and value_propagation must be at least 1"
             )
+        if self.value_adaptation and not self.value_precision:
+            raise UsageError("probabilistic: value_adaptation needs value_precision above 0")
 
     def _mix_fused(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         """Fused attention; a uniform prior is added as one more feature.
@@ -198,11 +207,12 @@ class Probabilistic(Mechanism):
             allowed = allowed | ~allowed.any(-1, keepdim=True)
         norms = (k.square().sum(-1) * (self._alpha / 2))[:, :, None]
         prior = norms if self.prior == "magnitude" else torch.zeros_like(norms)
-        means = self._adapted_keys(q, k, prior, allowed, mask.keep_queries(q.shape[2]))
+        real = mask.keep_queries(q.shape[2])
+        means = self._adapted_keys(q, k, prior, allowed, real)
         scores = _gaussian_scores(q, means, self._alpha) + prior
         if allowed is not None:
             scores = scores.masked_fill(~allowed, -torch.inf)
-        values = v if known is None else self._propagated(scores, v, known)
+        values = self._adapted_values(scores, v, known, real)
         mixed = scores.softmax(-1) @ values
         for _ in range(self.value_iterations if self.value_precision else 0):
             agreement = _gaussian_scores(mixed, values, self.value_precision)
@@ -226,13 +236,21 @@ class Probabilistic(Mechanism):
             means = _maximised(k, self.key_prior, q, weights, self._alpha)
         return means
 
-    def _propagated(self, scores: Tensor, v: Tensor, known: Known) -> Tensor:
-        """The means of the values after ``value_propagation`` steps towards the known ones."""
-        assert known.values is not None
-        given = known.positions[:, None, :, None]
-        outputs = known.values.to(v.dtype).where(given, 0)
-        means = v
-        for _ in range(self.value_propagation):
+    def _adapted_values(
+        self, scores: Tensor, v: Tensor, known: Known | None, real: Tensor | None
+    ) -> Tensor:
+        """The means of the values, moved towards known ones or towards the queries' own values."""
+        if known is None and not self.value_adaptation:
+            return v
+        if known is not None:
+            assert known.values is not None
+            given, outputs, steps = known.positions, known.values, self.value_propagation
+        else:
+            every = torch.ones(v.shape[0], v.shape[2], dtype=torch.bool, device=v.device)
+            given, outputs, steps = every if real is None else real, v, self.value_adaptation
+        given = given[:, None, :, None]
+        outputs, means = outputs.to(v.dtype).where(given, 0), v
+        for _ in range(steps):
             agreement = _gaussian_scores(outputs, means, self.value_precision)
             weights = (scores + agreement).softmax(-1) * given.to(v.dtype)
             means = _maximised(v, self.value_prior, outputs, weights, self.value_precision)
@@ -246,6 +264,8 @@ class Probabilistic(Mechanism):
         batch, heads, keys, dim = v.shape
         if self.value_precision == 0:
             raise UsageError("probabilistic: known values need value_precision above 0")
+        if self.value_adaptation:
+            raise UsageError("probabilistic: value_adaptation knows all values: give no others")
         if mask.causal:
             raise Unsupported("probabilistic: known values cannot be causal: they change all keys")
         if tuple(known.positions.shape) != (batch, queries):

@@ -16,7 +16,7 @@ from transformers.loss.loss_for_object_detection import box_iou, generalized_box
 from sparing.core.errors import Unsupported, UsageError
 from sparing.core.ranks import over_ranks
 from sparing.mechanisms.shared.arithmetic import wide
-from sparing.tasks import Task
+from sparing.tasks import Examples, Task
 from sparing.train.evaluation import Evaluation, evaluating
 
 METRIC = "map50"
@@ -85,7 +85,16 @@ def evaluate_boxes(
     examples = task.split(split)
     if examples.boxes is None or not len(examples):
         raise UsageError(f"task {task.name} has no boxes in its {split} split")
-    detections = detect(model, task, split, batch_size=batch_size)
+    return score_detections(detect(model, task, split, batch_size=batch_size), examples)
+
+
+def score_detections(detections: Detections, examples: Examples) -> Evaluation:
+    """mAP@0.5, mean overlap and top-1 of detections, one for each of the examples with boxes.
+
+    Raises ``UsageError`` for examples without boxes.
+    """
+    if examples.boxes is None:
+        raise UsageError("detections are scored beside boxes, and these examples have none")
     overlaps = paired_iou(detections.boxes, examples.boxes)
     answers = detections.chances.argmax(1)
     right = (answers == examples.labels).tolist()

@@ -27,7 +27,7 @@ def build(run: Run) -> Page:
         content.notices(run, groups),
         [*map(figure, figures(run, groups)), *_blocks(run, groups)],
         content.facts(run),
-        content.TEXT.pairs("words"),
+        content.words(run, groups),
         POSITIONS,
     )
 

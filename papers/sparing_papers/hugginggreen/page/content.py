@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sparing.measure.pairs import FEWEST_FOR_A_CLAIM
 from sparing.report import blocks, wording
-from sparing.report.estimates import interval_text, points_text
+from sparing.report.estimates import interval_text, points_text, value_text
 from sparing.report.facts import facts as run_facts
 from sparing.report.prose import Prose
 from sparing.report.run import Run
@@ -16,12 +16,15 @@ from sparing_papers.hugginggreen.groups import Group, groups
 from sparing_papers.hugginggreen.names import (
     AGAIN,
     ATTENTION,
+    BOXES,
     DENSE,
     GAUSSIAN_HALF,
+    MEDIAN_BOX,
     PATCHES,
     STAGES,
     Longer,
 )
+from sparing_papers.hugginggreen.options import ATTENTIONS
 
 TEXT = Prose("sparing_papers.hugginggreen.page")
 MANY = 100
@@ -56,9 +59,20 @@ def margin(run: Run) -> float:
 
 def verdict(run: Run, groups: Sequence[Group]) -> Verdict:
     """Whether the declared choice of patches saves energy, and the other questions' results."""
-    arm, sentences = declared(run), (_choices(groups), _attention(groups), _stages(groups))
+    arm, sentences = (
+        declared(run),
+        (
+            _choices(groups),
+            _attention(groups),
+            _expectation(groups),
+            _stages(groups),
+            _boxes(groups),
+        ),
+    )
     second = tuple(sentence for sentence in sentences if sentence)
     trained = findings.declared_groups(groups, arm)
+    if not trained and groups and PATCHES not in _questions(run):
+        return _of_goals(run, second)
     if not trained:
         return Verdict("No verdict yet", TEXT("nothing-trained"), second)
     fewest = min(len(group.values("accuracy", arm)) for group in trained)
@@ -75,6 +89,19 @@ def verdict(run: Run, groups: Sequence[Group]) -> Verdict:
     chosen = any(findings.beats_random(group, arm) for group in saving)
     lead = "Choosing patches saves energy" if chosen else TEXT("dropping")
     return Verdict(lead, TEXT("saving", arm=arm, parts=parts, rest=rest), second)
+
+
+def _questions(run: Run) -> Sequence[str]:
+    """The questions of a run, of a merged one all of them."""
+    listed = run.config.get("questions") or run.config["identity"].get("questions")
+    return listed or (PATCHES,)
+
+
+def _of_goals(run: Run, second: tuple[str, ...]) -> Verdict:
+    """How many goals a run without selected patches met: it has no declared variant."""
+    mets = [goal.get("met") for goal in run.goals]
+    lead = TEXT("goals-lead", met=mets.count(True), goals=wording.count_of(len(mets), "goal"))
+    return Verdict(lead, TEXT("goals-rest", missed=mets.count(False)), second)
 
 
 def _saving(group: Group, arm: str) -> str:
@@ -117,6 +144,29 @@ def _attention(groups: Sequence[Group]) -> str:
     return TEXT("attention", parts="; ".join(parts)) if parts else ""
 
 
+def _expectation(groups: Sequence[Group]) -> str:
+    """RQ1 by expectation maximisation: points and FLOPs beside softmax, variant by variant."""
+    parts = []
+    for group in of(groups, ATTENTION):
+        for arm in (arm for arm in ATTENTIONS if arm in group.arms):
+            difference = group.records.find("accuracy_difference", arm=arm, to=DENSE)
+            flops = group.records.find("flops_ratio", arm=arm, to=DENSE)
+            if difference is not None and flops is not None:
+                points, share = points_text(difference), value_text(flops, ratio)
+                parts.append(TEXT("em-part", task=group.task, arm=arm, points=points, flops=share))
+    return TEXT("em", parts="; ".join(parts)) if parts else ""
+
+
+def _boxes(groups: Sequence[Group]) -> str:
+    """Detection beside a guess of the box, in a sentence."""
+    parts = []
+    for group in of(groups, BOXES):
+        guess = group.records.find("map50_difference", arm=MEDIAN_BOX, to=DENSE)
+        if guess is not None:
+            parts.append(TEXT("boxes-part", task=group.task, points=points_text(guess)))
+    return TEXT("boxes-verdict", parts="; ".join(parts)) if parts else ""
+
+
 def _stages(groups: Sequence[Group]) -> str:
     """RQ3 in a sentence."""
     differences = {
@@ -141,13 +191,31 @@ def notices(run: Run, groups: Sequence[Group]) -> list[str]:
     ]
     return [
         *blocks.busy_notices(run),
-        *blocks.energy_notices(run),
+        *_energy_notices(run),
         *_meter_notes(run, groups),
         *blocks.unfinished_notices(run, _kinds_of_cells),
         *_noise(patches),
         *still,
         *blocks.data_notices(run),
     ]
+
+
+def _energy_notices(run: Run) -> list[str]:
+    """That joules are estimates: another meter has other constants than sparing."""
+    notices, meter = blocks.energy_notices(run), str(run.config.get("meter") or "own")
+    return [TEXT("other-meter", meter=meter)] if notices and meter != "own" else notices
+
+
+def words(run: Run, groups: Sequence[Group]) -> list[tuple[str, str]]:
+    """What the words of the page mean: those of every run, and of the variants that it has."""
+    arms = {arm for group in groups for arm in group.arms}
+    more = {
+        "words-attention": bool(arms & {*ATTENTIONS}),
+        "words-boxes": MEDIAN_BOX in arms,
+        "words-training": run.config.get("at_inference") is False,
+    }
+    keys = ["words", *(key for key, shown in more.items() if shown)]
+    return [pair for key in keys for pair in TEXT.pairs(key)]
 
 
 def _noise(patches: Sequence[Group]) -> list[str]:

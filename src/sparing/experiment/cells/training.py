@@ -115,14 +115,16 @@ def train_metered(
     folder: Path,
     watts_per_core: float,
     *,
+    backend: str = "own",
     objective: Objective | None = None,
     teacher: nn.Module | None = None,
 ) -> Trained:
     """Train a model in a folder, or read a finished training; an interrupted one goes on.
 
     Energy is counted in steps alone, with that constant where the machine has no counter.
+    ``backend`` is the meter's.
     """
-    meter = EnergyWindows(EnergyMeter(watts_per_core=watts_per_core))
+    meter = EnergyWindows(EnergyMeter(watts_per_core=watts_per_core, backend=backend))
     result = train(
         model,
         task,

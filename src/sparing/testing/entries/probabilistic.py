@@ -12,6 +12,7 @@ ENTRIES = (
             {"prior": "uniform"},
             {"key_adaptation": 2},
             {"value_precision": 0.5, "value_iterations": 2},
+            {"prior": "uniform", "value_precision": 0.25, "value_adaptation": 1},
         ),
         (Equals("softmax"),),
     ),
