@@ -161,7 +161,8 @@ def test_sentences_are_counted_without_tables_and_code():
 def test_pages_have_every_table_of_their_paper(page):
     names = re.findall(r"<!-- generated: (.*?) -->", page.read_text(encoding="utf-8"))
     study, _, claims = page.stem.partition("-")
-    whole = [f"{study} {kind}" for kind in (tables.ROWS, tables.RUNS)]
+    together = tables.TOGETHER.get(study, ())
+    whole = [f"{study} {kind}" for kind in (tables.ROWS, *together, tables.RUNS)]
     if page.stem == "index":
         assert names == [*tables.OF_ALL]
     elif claims:

@@ -50,11 +50,12 @@ def models(tmp_path_factory):
     return root
 
 
-def test_the_true_reason_comes_before_data_is_read(command, models, tmp_path):
-    given = (models / "sentences", "--task", "no-data.csv", "--output-dir", tmp_path / "o")
+def test_an_embedding_model_needs_a_task_of_pairs(command, models, tmp_path):
+    given = (models / "sentences", "--task", models / "short.csv", "--output-dir", tmp_path / "o")
     ended = command("slim", *given)
     assert ended.code == 2
-    assert "is an embedding model" in ended.error
+    assert "task short has no pairs of texts with a number" in ended.error
+    assert "give --texts FILE and use sparing evaluate" in ended.error
     assert not (tmp_path / "o").exists()
 
 

@@ -19,7 +19,7 @@ ACCURACY, NOT_RUN = "accuracy", "not run"
 
 
 def table_one(runs: Mapping[str, Run]) -> str:
-    """A row for each task: points to the full model and speed of each variant, printed and ours.
+    """A row for each task: points to the full model and speed of each variant, printed and measured.
 
     Markdown. A cell is of the first run that compared the two models' answers. Where none did, it
     is the mean difference of the trainings of one seed, with its interval over seeds.
@@ -57,8 +57,8 @@ def _of_answers(records: RecordTable, task: str, arm: str) -> Estimate | None:
 
 def _of_seeds(records: RecordTable, task: str, arm: str) -> Estimate | None:
     """The mean difference of trainings of one seed; None without two of them."""
-    ours, theirs = (_by_seed(records, task, one) for one in (arm, FULL))
-    gap = of_pairs(ours, theirs, 1 - ERROR)
+    candidate, baseline = (_by_seed(records, task, one) for one in (arm, FULL))
+    gap = of_pairs(candidate, baseline, 1 - ERROR)
     return None if gap is None or gap.interval is None else gap
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -125,11 +125,8 @@ def measure_engines(
             calls, baseline=PYTORCH, rounds=rounds, warmup=1, threads=threads, budget_s=budget_s
         )
         agreements = _agreements(forms, chains, split.compared, answers_of(subject))
-    measured = tuple(
-        _engine(name, form, timed[name].ratio, agreements) for name, (form, _) in chains.items()
-    )
-    if FOLDED in timed:
-        measured += (Engine(FOLDED, True, timed[FOLDED].ratio),)
+    ratios = {name: one.ratio for name, one in timed.items()}
+    measured = tuple(_measured(chains, ratios, agreements))
     labels: dict[str, Label] = {"tokens": tokens, "batch": batch, "inputs": words}
     labels["threads"] = timed[PYTORCH].threads
     return Engines(measured, words, "", missing), _records(measured, labels)
@@ -138,6 +135,16 @@ def measure_engines(
 def name_of(form: Form) -> str:
     """An engine and precision in words."""
     return f"{NAMES[form.engine]}{PRECISIONS[form.precision]}"
+
+
+def _measured(
+    chains: Chains, ratios: Mapping[str, Ratio], agreements: Mapping[str, Agreement]
+) -> Iterator[Engine]:
+    """Every form that was exported, and the folded model."""
+    for name, (form, _) in chains.items():
+        yield _engine(name, form, ratios[name], agreements)
+    if FOLDED in ratios:
+        yield Engine(FOLDED, True, ratios[FOLDED])
 
 
 def _engine(name: str, form: Form, ratio: Ratio, agreements: Mapping[str, Agreement]) -> Engine:

@@ -122,7 +122,7 @@ def fold_if_possible(model: nn.Module) -> bool:
 def fold_for_phone(model: nn.Module, tokens: int) -> bool:
     """Fold a model that reads at most so many tokens; whether it was folded.
 
-    Models whose distances share a bucket at that length are left: ExecuTorch cannot lower them.
+    A model is left where distances share a bucket at that length: ExecuTorch cannot lower it.
     """
     if not fold_if_possible(model):
         return False
