@@ -19,7 +19,7 @@ ACCURACY, NOT_RUN = "accuracy", "not run"
 
 
 def table_one(runs: Mapping[str, Run]) -> str:
-    """A row for each task: points to the full model and speed of each variant, printed and measured.
+    """A row for each task: each variant's points to the full model and speed, printed and measured.
 
     Markdown. A cell is of the first run that compared the two models' answers. Where none did, it
     is the mean difference of the trainings of one seed, with its interval over seeds.
