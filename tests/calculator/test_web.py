@@ -65,7 +65,9 @@ def test_everyone_answers_in_range(speaking):
 def test_long_and_large_sums_are_the_calculators_alone(speaking):
     replies = answers(" + ".join(["999"] * 9), speaking)["answers"]
     assert replies[0]["answer"] == "8991"
-    assert [answer["error"] for answer in replies[1:]] == ["has no room for so many numbers"] * 3
+    room = "has no room for so many numbers"  # a recurrent network reads any length
+    assert [answer.get("error") for answer in replies[1:]] == [room, None, room]
+    assert not replies[2]["right"]
     for digits in (20, 38, 39, 50, 400):
         large = answers("1" * digits + " + 1", speaking)["answers"]
         assert (large[0]["answer"], large[0]["right"]) == ("1" * (digits - 1) + "2", True)

@@ -50,12 +50,11 @@ def models(tmp_path_factory):
     return root
 
 
-def test_an_embedding_model_needs_a_task_of_pairs(command, models, tmp_path):
+def test_an_embedding_model_without_its_parts_is_refused(command, models, tmp_path):
     given = (models / "sentences", "--task", models / "short.csv", "--output-dir", tmp_path / "o")
     ended = command("slim", *given)
     assert ended.code == 2
-    assert "task short has no pairs of texts with a number" in ended.error
-    assert "give --texts FILE and use sparing evaluate" in ended.error
+    assert "an encoder and its pooling are needed" in ended.error
     assert not (tmp_path / "o").exists()
 
 

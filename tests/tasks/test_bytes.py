@@ -54,7 +54,7 @@ def test_bytes_are_encoded_as_one_by_one(count):
     texts += ["long " * 9, "\u20ac" * 20]
     pairs = [(one,) if count == 1 else (one, other) for one in texts for other in texts]
     for room in (5, 6, 9, 40, 1000):
-        rows, types, cut, words = _bytes(Reading("bytes", max_tokens=room)).encode(
+        rows, types, cut, words, windows = _bytes(Reading("bytes", max_tokens=room)).encode(
             [Row(pair, 0) for pair in pairs]
         )
         whole = [[[1, *(2 + byte for byte in _raw(text))] for text in pair] for pair in pairs]
@@ -62,7 +62,7 @@ def test_bytes_are_encoded_as_one_by_one(count):
         assert [row.tolist() for row in rows] == [[*first, *second] for first, second in expected]
         assert {row.dtype for row in rows} == {torch.int64}
         assert cut == sum(sum(map(len, pair)) > room for pair in whole)
-        assert types is words is None
+        assert types is words is windows is None
 
 
 def test_words_ask_for_utf8_or_leave_out_what_is_not(reviews):
