@@ -19,7 +19,7 @@ from sparing.report.figures.palette import LIGHT, Look
 from sparing.report.shapes import rank
 
 SIDES = (34.0, 72.0, 120.0)  # of a rectangle in pixels, by the rank of its size
-ROW, WIDTH, APART = 185, 560, 60
+ROW, WIDTH, APART = 185, 700, 60
 ENDINGS = (".png", ".svg")
 
 
