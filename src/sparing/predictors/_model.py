@@ -67,7 +67,8 @@ class Predictor(PreTrainedModel):  # type: ignore[misc]
         """
         fits = values.ndim == 2 and (values.shape[1] == SLOTS or self._reads_any(values.shape[1]))
         if not fits:
-            raise UsageError(f"a predictor reads {SLOTS} values a sum; got {tuple(values.shape)}")
+            most = "one value or more" if self._reads_any(1) else f"{SLOTS} values"
+            raise UsageError(f"a predictor reads {most} a sum; got {tuple(values.shape)}")
         if values.device.type == "cpu" and not bool(values.isfinite().all()):
             row = int((~values.isfinite()).any(1).nonzero()[0, 0])
             raise UsageError(f"a predictor reads finite values: those of row {row} are not")
