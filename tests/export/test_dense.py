@@ -14,7 +14,7 @@ from transformers import (
 )
 
 from sparing.core.errors import Unsupported
-from sparing.export.dense import compiled_segment, dense_segment
+from sparing.export.dense import compiled_segments, dense_segment
 from sparing.export.engine import Chain
 from sparing.export.forms import Forms
 from sparing.export.int8 import Int8Settings, logit_shift
@@ -51,7 +51,7 @@ def test_a_compiled_segment_is_compiled_for_many_and_for_one_before_it_is_given(
         return segment
 
     monkeypatch.setattr(torch, "compile", compiled)
-    compiled_segment(text_segments()[0], texts(5))
+    compiled_segments(text_segments()[:1], texts(5))
     assert sizes == [5, 1]
 
 
@@ -65,7 +65,7 @@ def test_a_compiler_that_fails_is_reported_in_one_line(error, says, monkeypatch)
 
     monkeypatch.setattr(torch, "compile", failing)
     with pytest.raises(Unsupported, match=rf"torch.compile does not work here: {says}(\(\))?$"):
-        compiled_segment(text_segments()[0], texts(5))
+        compiled_segments(text_segments()[:1], texts(5))
 
 
 def test_transformers_models_become_segments():

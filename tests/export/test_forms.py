@@ -179,3 +179,48 @@ def test_drift_counts_answers_by_their_kind():
     assert by_class.mean == pytest.approx((1.25 + 0.25 + 1.25) / 3 / spread)
     assert str(vectors).endswith("(at most 2.5)")
     assert str(by_class).endswith("2 of 3 answers changed")
+
+
+def _on(device, segments, folder):
+    return Forms(segments, texts(2, 8), folder, threshold=0.8, longest=TOKENS, device=device)
+
+
+def test_on_a_device_pytorch_alone_serves(tmp_path):
+    forms = _on("meta", [dense()], tmp_path)
+    assert list(map(str, forms)) == [
+        "eager float32",
+        "eager bfloat16",
+        "eager float32, torch.compile",
+        "eager bfloat16, torch.compile",
+    ]
+    assert "onnxruntime float32: it runs on the CPU, not on meta" in map(str, forms.missing)
+    moved = forms.parts(Form("eager", "bfloat16"))[0]
+    assert {(part.device.type, part.dtype) for part in moved.parameters()} == {
+        ("meta", torch.bfloat16)
+    }
+    assert forms.parts(Form("eager", "bfloat16"))[0] is moved  # each form is made once
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("segments", [lambda: [dense()], text_segments])
+def test_compiled_forms_on_a_device_answer_as_the_model(segments, tmp_path):
+    forms = _on("cpu:0", segments(), tmp_path)  # a device by name, so the same way as a GPU's
+    given = texts(4)
+    expected, exits = Chain(segments(), 0.8, longest=TOKENS)(given)
+    for form in forms:
+        close = {"atol": 2e-2, "rtol": 2e-2} if form.precision == "bfloat16" else {}
+        logits, seen = forms[form](given)
+        torch.testing.assert_close(logits, expected, **close)
+        if form.precision == "float32":
+            assert seen.tolist() == exits.tolist()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("segments", [lambda: [dense()], text_segments])
+def test_forms_on_a_gpu_answer_as_the_model(segments, tmp_path):
+    forms = _on("cuda", segments(), tmp_path)
+    given = texts(4)
+    expected, _ = Chain(segments(), 0.8, longest=TOKENS)(given)
+    for form in forms:
+        close = 3e-2 if form.precision == "bfloat16" else 1e-3
+        torch.testing.assert_close(forms[form](given)[0], expected, atol=close, rtol=close)

@@ -79,21 +79,25 @@ def dense_segment(model: nn.Module, later: Sequence[nn.Module] = ()) -> nn.Modul
     )
 
 
-def compiled_segment(segment: nn.Module, example_inputs: Mapping[str, Tensor]) -> nn.Module:
-    """The segment through ``torch.compile`` with free sizes, compiled before it is returned.
+def compiled_segments(
+    segments: Sequence[nn.Module], example_inputs: Mapping[str, Tensor]
+) -> list[nn.Module]:
+    """A chain's segments through ``torch.compile`` with free sizes, compiled before they return.
 
-    It runs on the example and on its first row, which PyTorch compiles separately, so no later call
-    waits. Takes up to a minute. Raises ``Unsupported`` when nothing can be compiled here (for
-    example without a C++ compiler).
+    They run on the example and on its first row, which PyTorch compiles separately, so no later
+    call waits. Takes up to a minute. One segment alone is recorded as CUDA graphs where its device
+    has them: several hand on tensors that the next recording would overwrite. Raises
+    ``Unsupported`` when nothing can be compiled here (for example without a C++ compiler).
     """
     build: Any = torch.compile
+    mode = "reduce-overhead" if len(segments) == 1 else None  # changes nothing on a CPU
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the compiler's imports warn of their own deprecations
         try:
-            compiled: nn.Module = build(segment, dynamic=True)
-            chain = Chain([compiled])
-            chain(example_inputs)
-            chain({name: value[:1] for name, value in example_inputs.items()})
+            compiled: list[nn.Module] = [build(one, dynamic=True, mode=mode) for one in segments]
+            chain = Chain(compiled)
+            chain.every_exit(example_inputs)
+            chain.every_exit({name: value[:1] for name, value in example_inputs.items()})
         except Exception as error:  # the errors of a missing or failing compiler vary
             reason = str(error).strip().partition("\n")[0] or repr(error)
             raise Unsupported(f"torch.compile does not work here: {reason}") from error

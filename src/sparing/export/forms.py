@@ -9,12 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from sparing.core.errors import Unsupported
 from sparing.core.processor import multiplies_bfloat16
 from sparing.export._extra import install, missing_packages
-from sparing.export.dense import compiled_segment
+from sparing.export.dense import compiled_segments
 from sparing.export.engine import BackEnd, Chain
 from sparing.export.folder import copy_chain, export_chain
 from sparing.export.int8 import Int8Settings, quantise, quantise_module
@@ -31,6 +32,7 @@ PACKAGES: dict[BackEnd, tuple[str, ...]] = {
     "onnxruntime": ("onnx", "onnxruntime", "onnxscript"),
     "openvino": ("onnx", "onnxruntime", "onnxscript", "openvino"),
 }
+COMPILED = "torch.compile"
 UNCALIBRATED = "it is calibrated on texts: give some"
 Build = Callable[[], Sequence[nn.Module | Path]]
 
@@ -70,6 +72,9 @@ class Forms(Mapping[Form, Chain]):
 
     Exported files go to ``folder``, each written once. Opening a form raises the errors of
     ``export_chain``, ``quantise``, ``convert`` and ``quantise_static``.
+
+    On another ``device`` than the CPU, such as "cuda", PyTorch alone serves: in float32 and
+    bfloat16, as it is and through torch.compile. The other engines' forms are in ``missing``.
     """
 
     def __init__(
@@ -85,12 +90,14 @@ class Forms(Mapping[Form, Chain]):
         int8: Sequence[Int8Settings] = (Int8Settings(),),
         compiled: bool = False,
         eager_int8: bool = False,
+        device: str = "cpu",
     ) -> None:
         self.folder, self.calibration = folder, calibration
         self._segments, self._example = segments, example_inputs
         self._threshold, self._longest = threshold, longest
-        self._thread_count = thread_count
+        self._thread_count, self.device = thread_count, device
         self._written: dict[str, list[Path]] = {}
+        self._built: dict[Form, list[nn.Module]] = {}
         self._parts = self._eager(compiled, eager_int8) | self._onnx(int8) | self._openvino()
         self.missing = tuple(
             MissingForm(form, reason) for form in self._parts if (reason := self._obstacle(form))
@@ -141,6 +148,8 @@ class Forms(Mapping[Form, Chain]):
         return copy_chain(sources, folder, precision=form.precision, **options)
 
     def _eager(self, compiled: bool, int8: bool) -> dict[Form, Build]:
+        if self.device != "cpu":
+            return self._on_device()
         segments = self._segments
         forms: dict[Form, Build] = {
             Form("eager", "float32"): lambda: segments,
@@ -150,9 +159,26 @@ class Forms(Mapping[Form, Chain]):
             form = Form("eager", "int8", "torch.ao")
             forms[form] = lambda: [quantise_module(segment) for segment in segments]
         if compiled:
-            form = Form("eager", "float32", "torch.compile")
-            forms[form] = lambda: [compiled_segment(segment, self._example) for segment in segments]
+            form = Form("eager", "float32", COMPILED)
+            forms[form] = lambda: compiled_segments(segments, self._example)
         return forms
+
+    def _on_device(self) -> dict[Form, Build]:
+        """PyTorch's forms on a device: float32 and bfloat16, as they are and compiled."""
+        return {
+            form: partial(self._moved, form)
+            for settings in ("", COMPILED)
+            for form in (Form("eager", "float32", settings), Form("eager", "bfloat16", settings))
+        }
+
+    def _moved(self, form: Form) -> list[nn.Module]:
+        """The segments on the device; each form is moved and compiled once."""
+        if form not in self._built:
+            dtype = getattr(torch, form.precision)
+            moved = [copy.deepcopy(one).to(self.device, dtype) for one in self._segments]
+            compiled = form.settings == COMPILED
+            self._built[form] = compiled_segments(moved, self._example) if compiled else moved
+        return self._built[form]
 
     def _onnx(self, int8: Sequence[Int8Settings]) -> dict[Form, Build]:
         forms: dict[Form, Build] = {Form("onnxruntime", "float32"): self._exported}
@@ -199,6 +225,8 @@ class Forms(Mapping[Form, Chain]):
 
     def _obstacle(self, form: Form) -> str:
         """Why a form cannot be built here; empty if it can, as far as is known before."""
+        if self.device != "cpu":
+            return _device_obstacle(form, self.device)
         static = (form.engine, form.precision) == ("openvino", "int8")
         missing = missing_packages(*PACKAGES[form.engine], *(["nncf"] if static else []))
         if missing:
@@ -207,3 +235,11 @@ class Forms(Mapping[Form, Chain]):
             works = multiplies_bfloat16() if form.engine == "eager" else has_bfloat16()
             return "" if works else emulated()
         return "" if self.calibration or not static else UNCALIBRATED
+
+
+def _device_obstacle(form: Form, device: str) -> str:
+    """Why a form cannot be built on a device that is not the CPU; empty if it can."""
+    if form.engine != "eager":
+        return f"it runs on the CPU, not on {device}"
+    known = form.precision != "bfloat16" or not torch.cuda.is_available()
+    return "" if known or torch.cuda.is_bf16_supported(False) else emulated()

@@ -18,7 +18,15 @@ from sparing.experiment.run import Run, machines_of
 from sparing.models import names
 from sparing.report.estimates import interval_text
 from sparing.slim.evidence.candidates import Candidate
-from sparing.slim.promise import form_name, form_of, form_words, guarantee, promise_of, prose
+from sparing.slim.promise import (
+    form_name,
+    form_of,
+    form_words,
+    guarantee,
+    promise_of,
+    prose,
+    torch_program,
+)
 from sparing.slim.steps import OURS, Steps
 from sparing.tasks import Task
 
@@ -30,11 +38,7 @@ from sparing.export.folder import open_chain
 chain = open_chain(Path("model/serve"))
 logits, exits = chain(inputs)  # the tokenizer's tensors, by name
 ```"""
-MODULE_LOADING = """```python
-import sparing
-
-model = sparing.load("model/torch")  # in PyTorch, at its final widths
-```"""
+TORCH = '"model/torch"'
 Row = tuple[str, ...]
 # The hub's names of our metrics, where they differ.
 HUB_METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}
@@ -52,7 +56,7 @@ def model_card(run: Run, steps: Steps, source: str) -> str:
     All scores are those of the whole test split. A table of times holds forms timed in turns.
     """
     table, task, form = RecordTable(run.records()), steps.task, steps.served()
-    model, plan = Path(source).name, steps.plan()
+    model, plan, device = Path(source).name, steps.plan(), steps.options.device
     promise = promise_of(table)
     if promise is None:
         raise DataError(f"{run.folder} has no certified form: an earlier step has failed")
@@ -70,7 +74,7 @@ def model_card(run: Run, steps: Steps, source: str) -> str:
         f"{_inputs(task)} {_answers(task)}",
         "## Load it",
         *([LOADING] if form.engine != "eager" else []),
-        MODULE_LOADING,
+        f"In PyTorch:\n\n```python\n{torch_program(form, device, TORCH)}\n```",
         "## Data",
         _data(task),
     ]
@@ -174,10 +178,11 @@ def _speeds(table: RecordTable, run: Run, threads: int) -> Iterator[str]:
         heads = ("form", "milliseconds", prose("speed"))
         yield _table(heads, [_speed_row(table, mean) for mean in together])
         machine = machines.get(together[0].machine) or run.config["machine"]
+        on_device = "device" in (run.config.get("identity") or {})  # else the forms ran on the CPU
         busy = table.disturbance(together[0])
         yield prose(
             "timed",
-            cpu=machine.get("cpu") or "unknown",
+            cpu=machine.get("accelerator" if on_device else "cpu") or "unknown",
             threads=threads,
             count=together[0].count,
             commit=run.config["commit"],

@@ -37,11 +37,12 @@ EXPORTED = (".onnx", ".xml", ".bin", "chain.json")
 
 @dataclass(frozen=True, eq=False)
 class Engines:
-    """Builds runnable forms; exported files go to ``folder``."""
+    """Builds runnable forms on a device; exported files go to ``folder``."""
 
     task: Task
     folder: Path
     thread_count: int
+    device: str = "cpu"
 
     @cached_property
     def options(self) -> dict[str, Any]:
@@ -51,6 +52,7 @@ class Engines:
             "thread_count": self.thread_count,
             "longest": self.longest,
             "calibration": self.calibration(),
+            "device": self.device,
         }
 
     def example(self) -> dict[str, Tensor]:
@@ -88,7 +90,7 @@ class Engines:
     def installed(self) -> dict[str, list[str]]:
         """The forms that can be built here, and those that cannot, with the reason."""
         calibration = [{"input_ids": torch.zeros(1, 2, dtype=torch.long)}]
-        forms = Forms([], {}, self.folder, calibration=calibration)
+        forms = Forms([], {}, self.folder, calibration=calibration, device=self.device)
         return {"measured": list(map(str, forms)), "missing": list(map(str, forms.missing))}
 
     def drop(self) -> None:

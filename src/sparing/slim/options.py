@@ -19,6 +19,7 @@ from sparing.train.elastic import Draw
 from sparing.train.recipe import Precision
 
 HOLD_OUT = ("random", "last")
+DEVICES = ("cpu", "cuda")
 ANY_BUDGET = "any-budget"
 KEEP = (ANY_BUDGET,)
 # The agreement that is served by default.
@@ -114,6 +115,8 @@ class Options:
     memory: bool = True
     # Threads of one process.
     thread_count: Count = 1
+    # Where all forms run: "cpu" with every engine, or "cuda" with PyTorch, also compiled.
+    device: str = "cpu"
 
     # Also saved, at any time: "any-budget", the model of all widths.
     keep: tuple[str, ...] = ()
@@ -123,6 +126,9 @@ class Options:
         if self.hold_out not in HOLD_OUT:
             hint = nearest(self.hold_out, HOLD_OUT)
             raise UsageError(f"hold_out is random or last; got {self.hold_out!r}{hint}")
+        if self.device not in DEVICES:
+            hint = nearest(self.device, DEVICES)
+            raise UsageError(f"device is cpu or cuda; got {self.device!r}{hint}")
         for name in self.keep:
             if name not in KEEP:
                 raise UsageError(f"keep may be any-budget; got {name!r}{nearest(name, KEEP)}")

@@ -88,12 +88,31 @@ def form_of(record: Record) -> Candidate:
 
 def engine_name(form: Candidate) -> str:
     """The display name of its engine."""
-    return ENGINES.get(form.engine, form.engine)
+    name = ENGINES.get(form.engine, form.engine)
+    return f"compiled {name}" if form.compiled else name
 
 
 def precision_name(form: Candidate) -> str:
     """The display name of its precision."""
     return PRECISIONS.get(form.precision, form.precision)
+
+
+def torch_program(form: Candidate, device: str, folder: str) -> str:
+    """A program that opens the slim model in PyTorch, and makes it what is served.
+
+    It is moved to the device and the precision of the served form, and compiled, where PyTorch
+    serves the slim model; else it is opened as it is.
+    """
+    moves, compiled = [], False
+    if form.engine == "eager" and form.model != DENSE:
+        moves += [f'"{device}"'] if device != "cpu" else []
+        moves += [f"torch.{form.precision}"] if form.precision != "float32" else []
+        compiled = form.compiled
+    lines = ["import torch", ""] if compiled or len(moves) > 0 else []
+    lines += ["import sparing", ""]
+    lines += [f"model = sparing.load({folder})  # the plan that was cut out"]
+    lines += [f"model = model.to({', '.join(moves)})"] if moves else []
+    return "\n".join(lines + (["model = torch.compile(model, dynamic=True)"] if compiled else []))
 
 
 def form_name(form: Candidate) -> str:

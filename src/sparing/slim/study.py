@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from sparing.core.errors import UsageError
 from sparing.core.record import Record
 from sparing.experiment.cells.expected import Seconds, of_slim, weighted
@@ -78,6 +80,7 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
 def _begun(options: Options, folder: Path, data: Path | None) -> tuple[dict[str, Any], Steps]:
     """The run's configuration and its steps."""
     refuse_model_folder(options.model, folder)
+    _require_device(options.device)
     require_openable_model(options.model)
     refuse_others(options.model, texts=bool(options.texts), task=bool(options.task))
     task, resolved = task_of(options, data)
@@ -85,6 +88,8 @@ def _begun(options: Options, folder: Path, data: Path | None) -> tuple[dict[str,
     _require_held_out(task, options)
     identity = {**asdict(options), "task_options": resolved}
     del identity["keep"]  # it may also be wanted of a finished run
+    if options.device == "cpu":
+        del identity["device"]  # runs of earlier versions go on
     steps = steps_of(options, task, folder, data)
     steps.models.require_source()
     config = base_config("slim", plain(identity), [task], [options.model])
@@ -132,7 +137,7 @@ def steps_of(options: Options, task: Task, folder: Path, data: Path | None = Non
         taught=taught,
         answer=options.answer(task),
     )
-    engines = Engines(task, folder / "engines", options.thread_count)
+    engines = Engines(task, folder / "engines", options.thread_count, options.device)
     return Steps(models, engines, options)
 
 
@@ -163,7 +168,7 @@ def _cells_of(steps: Steps, options: Options) -> list[Cell]:
         *(Cell(f"verify/batch-{batch}", work) for batch, work in verify.items()),
         Cell("exits", partial(early_exits, steps)),
         Cell("answers", partial(answer_all, steps)),
-        *([Cell("memory", memory)] if options.memory else []),
+        *([Cell("memory", memory)] if options.memory and options.device == "cpu" else []),
     ]
     return weighted(cells, _expected(steps, options))
 
@@ -194,6 +199,15 @@ def _expected(steps: Steps, options: Options) -> Seconds:
         timed=min(options.timed_examples, len(given.test)),
         plans=len(options.variants(given)),
     )
+
+
+def _require_device(device: str) -> None:
+    """Raise ``UsageError`` where the device is not here."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UsageError(
+            "device=cuda: PyTorch sees no CUDA device here; "
+            "leave it out to measure on this machine's CPU"
+        )
 
 
 def _require_held_out(task: Task, options: Options) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sparing.core.record import Label
-from sparing.export.forms import Form
+from sparing.export.forms import COMPILED, Form
 from sparing.measure.calibration import most_changes
 from sparing.slim.answer import CLASS, Answer
 
@@ -71,8 +71,14 @@ class Candidate:
             "cascade": self.cascade,
         }
 
+    @property
+    def compiled(self) -> bool:
+        """Whether it runs through torch.compile."""
+        return self.settings == COMPILED
+
     def __str__(self) -> str:
         parts = [f"{self.model}, {self.engine} {self.precision}"]
+        parts += [COMPILED] if self.compiled else []
         parts += [f"exits above {self.threshold:g}"] if self.threshold < 1 else []
         return ", ".join(parts + (["then dense"] if self.cascade else []))
 

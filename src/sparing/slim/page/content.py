@@ -15,7 +15,7 @@ from sparing.slim.evidence.candidates import DENSE, OURS
 from sparing.slim.evidence.changed import Moved, One, Reread, Shifted, read_changed
 from sparing.slim.page import lookups, prose
 from sparing.slim.page.wording import per_cent, times
-from sparing.slim.promise import promise_of
+from sparing.slim.promise import promise_of, torch_program
 
 SHOWN, LONGEST = 20, 300
 TRAININGS = {
@@ -159,10 +159,9 @@ def loading(run: Run) -> Section:
             "logits, exits = chain(inputs)  # the tokenizer's tensors, by name"
         )
         snippets.append(Snippet("The served form in its engine:", code))
-    code = (
-        f"import sparing\n\nmodel = sparing.load({path('torch')})  # the plan that was cut out\n"
-        "logits = model(**inputs).logits"
-    )
+    device = str(lookups.options(run).get("device", "cpu"))
+    code = torch_program(promise.form, device, path("torch"))
+    code += "\nlogits = model(**inputs).logits"
     snippets.append(Snippet("The slim model in PyTorch:", code))
     others = {
         f"{100 * (1 - epsilon):g}": form
@@ -177,7 +176,7 @@ def loading(run: Run) -> Section:
 def facts(run: Run) -> list[tuple[str, str]]:
     """The target, then task, model, machine and versions."""
     options, agree = lookups.options(run), lookups.option(run, "agree", 0.0)
-    threads = run.config.get("threads")
+    threads, device = run.config.get("threads"), options.get("device")
     settings = {
         "target": times(lookups.option(run, "speed", 2.0)),
         "agreement requested": per_cent(agree) if agree else "",
@@ -185,6 +184,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
         "widths tried": _shares(options.get("widths")),
         "tokens tried": _shares(options.get("tokens")),
         "seed": str(options.get("seed", "")),
+        "device": device if isinstance(device, str) else "",
         "timed with": wording.count_of(threads, "thread") if isinstance(threads, int) else "",
     }
     rest = (pair for pair in run_facts(run) if pair[0] != "baseline")
