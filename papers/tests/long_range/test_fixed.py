@@ -10,12 +10,14 @@ import pytest
 from sparing.core.errors import UsageError
 from sparing.core.record import Record
 from sparing.experiment.registry import find_study
+from sparing.report.page import write_report
 from sparing_papers.calculator import claims as sums
 from sparing_papers.calculator.options import BUDGETS as SUMS
 from sparing_papers.calculator.study import Options as SumOptions
 from sparing_papers.kerformer import claims as kerformer
 from sparing_papers.kerformer.options import BUDGETS as KERFORMER
 from sparing_papers.kerformer.options import Options as KerformerOptions
+from sparing_papers.linformer.language.work import Schedule
 from sparing_papers.linformer.options import BUDGETS as LINFORMER
 from sparing_papers.linformer.options import Options as LinformerOptions
 from sparing_papers.long_range.analysis import analyse
@@ -25,6 +27,10 @@ from sparing_papers.long_range.work import bare_identity
 # What the trained budgets of Kerformer can decide, by the beginnings of names.
 DECIDED = {
     "parts": {"Table 6: SE-K", "Table 6: the sigmoid", "Section 7"},
+    "rivals": {
+        "Table 5, caption",
+        "Table 5, text: Kerformer is the best efficient mechanism on list",
+    },
     "images": {"Figure 6: on images", "Figure 6: Kerformer is the best"},
 }
 FIXED = [("kerformer", name) for name, given in KERFORMER.items() if given.seeds_fixed]
@@ -98,6 +104,24 @@ def test_a_fixed_number_of_seeds_belongs_to_a_run():
         "arena": {"seeds": 3, "variants": ["linear"]}
     }
     assert bare_identity(identity) == {"arena": {}}
+
+
+def test_a_budget_of_one_language_question_has_a_page_and_reads_no_other_task(tmp_path):
+    given = LINFORMER["translation"]
+    few = replace(
+        given.language.translation, pairs=64, test_pairs=10, schedule=Schedule(1, (0.001,))
+    )
+    tiny = replace(
+        given,
+        longer=replace(given.longer, seeds=1),
+        language=replace(given.language, translation=few),
+    )
+    result = find_study("linformer").run(tiny, tmp_path / "run")
+    assert result.failures == []
+    [goal] = result.goals
+    assert goal.name.startswith("translation, linformer, k = 16 in encoder and cross")
+    assert result.config["tasks"] == {}
+    assert "k = 16" in write_report(tmp_path / "run")["md"].read_text(encoding="utf-8")
 
 
 TINY = {"min_tokens": 8, "max_tokens": 20, "examples": 16, "test_examples": 10}
