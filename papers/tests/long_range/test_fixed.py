@@ -37,12 +37,16 @@ FIXED = [("kerformer", name) for name, given in KERFORMER.items() if given.seeds
 FIXED += [("linformer", name) for name, given in LINFORMER.items() if given.seeds_fixed]
 
 
-def invented(options, question):
-    """Trainings of every variant: the mean of all values is worst, Kerformer below the others."""
+def invented(options, question, best):
+    """Trainings of every variant: the mean of all values is worst, Kerformer best or next worst.
+
+    That it is the best of all can be told only beside all.
+    """
     settings = getattr(options, question)
     for task in settings.tasks:
         for place, arm in enumerate(settings.arms_for(task)):
-            right = {"uniform": 0.3, "kerformer": 0.6}.get(arm, 0.7 + 0.01 * place)
+            alike = 0.95 if best else 0.6
+            right = {"uniform": 0.3, "kerformer": alike}.get(arm, 0.7 + 0.01 * place)
             for seed in range(settings.seeds):
                 labels = {"question": question, "task": task, "arm": arm, "seed": seed}
                 answers = np.arange(2000) < 2000 * right + 3 * (seed * (place + 1) % 5)
@@ -58,7 +62,7 @@ def invented(options, question):
 def test_a_budget_trains_what_its_claims_need(budget, expected):
     options = KERFORMER[budget]
     [question] = options.questions
-    records = [*invented(options, question)]
+    records = [*invented(options, question, best=budget == "rivals")]
     tasks = getattr(options, question).tasks
     analysed = analyse(records, dict.fromkeys(tasks, 0.1))
     goals = kerformer.decide_goals([*records, *analysed], options.questions)
