@@ -110,6 +110,14 @@ def test_a_fixed_number_of_seeds_belongs_to_a_run():
     assert bare_identity(identity) == {"arena": {}}
 
 
+@pytest.mark.parametrize(("budget", "tokens", "slots"), [("words", 32, 16), ("words-128", 128, 32)])
+def test_a_budget_of_words_has_the_length_and_the_slots_of_its_goal(budget, tokens, slots):
+    given = LINFORMER[budget].language
+    assert given.questions == ("masked",)
+    assert given.masked.tokens == (tokens,)
+    assert given.masked.arms_at(tokens) == ("softmax", f"linformer, k = {slots}", "uniform")
+
+
 def test_a_budget_of_one_language_question_has_a_page_and_reads_no_other_task(tmp_path):
     given = LINFORMER["translation"]
     few = replace(
