@@ -163,8 +163,8 @@ def bare_identity(
             continue
         bare[name] = value
         if isinstance(value, dict):
-            each = cell_each or name in CELL_EACH
-            bare[name] = bare_identity(value, each, seeds_fixed)
+            by_cell = cell_each or name in CELL_EACH
+            bare[name] = bare_identity(value, by_cell, seeds_fixed)
         elif name == "precision":
             bare[name] = resolve_precision(value, cpu=not torch.accelerator.is_available())
     return bare

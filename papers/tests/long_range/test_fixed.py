@@ -40,16 +40,16 @@ FIXED += [("linformer", name) for name, given in LINFORMER.items() if given.seed
 def invented(options, question, best):
     """Trainings of every variant: the mean of all values is worst, Kerformer best or next worst.
 
-    That it is the best of all can be told only beside all.
+    That it is the best of all shows only beside all.
     """
     settings = getattr(options, question)
     for task in settings.tasks:
-        for place, arm in enumerate(settings.arms_for(task)):
+        for number, arm in enumerate(settings.arms_for(task)):
             alike = 0.95 if best else 0.6
-            right = {"uniform": 0.3, "kerformer": alike}.get(arm, 0.7 + 0.01 * place)
+            right = {"uniform": 0.3, "kerformer": alike}.get(arm, 0.7 + 0.01 * number)
             for seed in range(settings.seeds):
                 labels = {"question": question, "task": task, "arm": arm, "seed": seed}
-                answers = np.arange(2000) < 2000 * right + 3 * (seed * (place + 1) % 5)
+                answers = np.arange(2000) < 2000 * right + 3 * (seed * (number + 1) % 5)
                 yield Record("score", answers.mean(), "share", "measured", labels, count=2000)
                 yield answers_record(answers.tolist(), labels)
                 for distance in (1, 8):
@@ -78,20 +78,20 @@ def test_rounds_of_timing_are_more_than_before_and_all_four_are_timed():
     assert cores.ranges == usual.ranges
 
 
-@pytest.mark.parametrize(("budget", "asked"), [("published", 5), ("feed-forward", 2)])
-def test_a_budget_of_sums_decides_its_claims(budget, asked):
+@pytest.mark.parametrize(("budget", "fewest"), [("published", 5), ("feed-forward", 2)])
+def test_a_budget_of_sums_decides_its_claims(budget, fewest):
     options = SUMS[budget]
     quantities = [("bounded_score", {}), ("legacy_score", {}), ("attention_size", {})]
     quantities += [("mean_error", {"set": name}) for name in ("in", "out", "long")]
     records = [
-        Record(name, place + 0.01 * seed * (place + 1), "", "measured", {**labels, **at})
-        for place, arm in enumerate(options.trained)
+        Record(name, number + 0.01 * seed * (number + 1), "", "measured", {**labels, **at})
+        for number, arm in enumerate(options.trained)
         for seed in range(options.seeds)
         for name, at in quantities
         for labels in [{"arm": arm, "seed": seed}]
     ]
     goals = sums.decide_goals(records, options.questions)
-    assert sum(isinstance(goal.met, bool) for goal in goals) >= asked
+    assert sum(isinstance(goal.met, bool) for goal in goals) >= fewest
 
 
 def test_the_seeds_of_open_claims_are_more_than_of_the_committed_runs():
