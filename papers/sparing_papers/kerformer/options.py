@@ -39,8 +39,10 @@ class Options:
     # Shares of tokens replaced under noise, and number of inputs to read attention weights of.
     noise: tuple[Annotated[float, within(0, 1, ends="()")], ...] = (0.05, 0.1, 0.2)
     looked_at: Count = 16
-    # Seeds of each training; "accelerator" refuses a machine without one.
+    # Seeds of each training; with ``seeds_fixed`` a run takes no more and no further variants.
     seeds: Count = 3
+    seeds_fixed: bool = False
+    # "accelerator" refuses a machine without one.
     needs: Annotated[str, one_of(*NEEDS)] = ""
 
     def __post_init__(self) -> None:

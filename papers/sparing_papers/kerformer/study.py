@@ -84,7 +84,8 @@ def _identity(options: Options, loaded: dict[str, dict[str, Any]]) -> dict[str, 
     identity = plain({**asdict(options), "tasks": loaded})
     left_out = {"needs", *({*QUESTIONS} - {*options.questions})}
     settings = {name: value for name, value in identity.items() if name not in left_out}
-    return bare_identity(settings) | {"questions": sorted({*options.questions})}
+    bare = bare_identity(settings, seeds_fixed=options.seeds_fixed)
+    return bare | {"questions": sorted({*options.questions})}
 
 
 def _seeds(options: Options) -> int:

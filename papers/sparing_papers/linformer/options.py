@@ -123,6 +123,8 @@ class Options:
     error: ErrorOptions = field(default_factory=ErrorOptions)
     cost: CostOptions = field(default_factory=CostOptions)
     language: LanguageOptions = field(default_factory=LanguageOptions)
+    # Whether a run takes no more seeds than it began with, and no further variants.
+    seeds_fixed: bool = False
     # What the machine must have.
     needs: Annotated[str, one_of(*NEEDS)] = ""
 

@@ -112,7 +112,8 @@ def _identity(options: Options, loaded: Loaded) -> dict[str, Any]:
     """What makes two runs the same one: settings of no consequence are left out."""
     left_out = ("needs", *(() if options.pretrained else OF_PRETRAINED))
     settings = plain({**asdict(options), "tasks": loaded.loaded_with})
-    bare = bare_identity({name: value for name, value in settings.items() if name not in left_out})
+    known = {name: value for name, value in settings.items() if name not in left_out}
+    bare = bare_identity(known, seeds_fixed=options.seeds_fixed)
     return bare | {"questions": sorted({*options.questions})}
 
 

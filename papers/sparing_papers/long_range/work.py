@@ -145,21 +145,26 @@ class LongWork:
         return open_model(str(self.model_dir(arm, seed, rate))).eval()
 
 
-def bare_identity(identity: dict[str, Any], cell_each: bool = False) -> dict[str, Any]:
+def bare_identity(
+    identity: dict[str, Any], cell_each: bool = False, seeds_fixed: bool = False
+) -> dict[str, Any]:
     """What makes two runs the same one, less what changes nothing of what was done.
 
     What a pilot left out may be trained after all, and lengths may be added where there are none.
-    Seeds may be added, as they have cells of their own, and variants where they do. A precision is
-    resolved for this machine, as variants of different precisions must not be compared.
+    Seeds may be added, as they have cells of their own, and variants where they do. With
+    ``seeds_fixed`` none may: their number was chosen before the run. A precision is resolved for
+    this machine, as variants of different precisions must not be compared.
     """
-    free = ("pilot", "seeds", "most_seeds", *(VARIANTS if cell_each else ()))
+    counts = () if seeds_fixed else ("seeds", "most_seeds")
+    free = ("pilot", "seeds_fixed", *counts, *(VARIANTS if cell_each and not seeds_fixed else ()))
     bare = {}
     for name, value in identity.items():
         if name in free or (name == "read_at" and not value):
             continue
         bare[name] = value
         if isinstance(value, dict):
-            bare[name] = bare_identity(value, cell_each or name in CELL_EACH)
+            by_cell = cell_each or name in CELL_EACH
+            bare[name] = bare_identity(value, by_cell, seeds_fixed)
         elif name == "precision":
             bare[name] = resolve_precision(value, cpu=not torch.accelerator.is_available())
     return bare
