@@ -8,6 +8,8 @@ CONTROLS = ("random", "global", "uniform")
 SCORER_SHARES = {"scorer-d8": 0.125, "scorer-d2": 0.5, "scorer-d": 1.0}
 """The scorer's width over the model's; the adaptive variant's is a quarter."""
 INT8, FULL_INT8 = "int8", "full int8"
+TAUGHT = "-taught"
+"""The end of the names of variants whose layers imitated the dense model's first."""
 SHAPE = "bert-base"
 AS_PRINTED, FREE, NARROW = "as-printed", "attention free", "width 2/3"
 MEAN, EVERY, GLUE = "mean", "every", "glue"
@@ -49,8 +51,10 @@ _SHOWN = {
 
 
 def name_of_arm(arm: object) -> str:
-    """The title of a variant; INT8 forms are named after their variant."""
+    """The title of a variant; INT8 forms and taught ones are named after their variant."""
     text = str(arm)
+    if text.endswith(TAUGHT):
+        return f"{name_of_arm(text.removesuffix(TAUGHT))}, layers taught first"
     if text.endswith(f" {INT8}"):
         return f"{name_of_arm(text.removesuffix(f' {INT8}'))}, INT8"
     return _SHOWN.get(text, text)

@@ -33,6 +33,7 @@ FACTORS = {
     "slim": (2.6, 1.0),
 }
 BIGBIRD = (2.2, 2.0)
+LAYERS = 2.0  # an epoch of taught layers over calls of the dense model, in float32
 
 
 def arm_seconds(work: Work, arm: Arm | None) -> float:
@@ -44,6 +45,8 @@ def arm_seconds(work: Work, arm: Arm | None) -> float:
     checks = call_factor * tokens["validation"]
     passes = 2 if arm is not None and arm.mechanism == ADAPTIVE else 1
     whole = recipe.epochs * (epoch + checks) + checks + passes * call_factor * tokens["test"]
+    if arm is not None and arm.taught:
+        whole += work.length.layer_epochs * (LAYERS * tokens["train"] + checks)
     return whole * token_seconds(work) + 2.0
 
 
