@@ -8,6 +8,8 @@ CONTROLS = ("random", "global", "uniform")
 SCORER_SHARES = {"scorer-d8": 0.125, "scorer-d2": 0.5, "scorer-d": 1.0}
 """The scorer's width over the model's; the adaptive variant's is a quarter."""
 INT8, FULL_INT8 = "int8", "full int8"
+ONE, OWN = "one-scorer", "own-scorers"
+"""Trained together: the models of several tasks with one scorer for all, or with one each."""
 TAUGHT = "-taught"
 """The end of the names of variants whose layers imitated the dense model's first."""
 SHAPE = "bert-base"
@@ -15,6 +17,8 @@ AS_PRINTED, FREE, NARROW = "as-printed", "attention free", "width 2/3"
 MEAN, EVERY, GLUE = "mean", "every", "glue"
 """Means over the tasks that run every variant, over all tasks of texts, and over those of GLUE that
 have every row of Table I."""
+SHARED = "shared"
+"""The mean over the tasks that share one scorer."""
 GLUE_TASKS = ("mnli", "qqp", "qnli", "sst2", "cola", "stsb", "mrpc", "rte")
 """Those of Table I, in its order."""
 SEEDS = "seeds"
@@ -45,6 +49,8 @@ _SHOWN = {
     "no-threshold": "no threshold",
     "literal-loss": "the printed loss",
     OURS: "slim",
+    ONE: "one scorer for all tasks",
+    OWN: "one scorer for each task",
     AS_PRINTED: "as printed",
     FREE: "no attention at all",
 }

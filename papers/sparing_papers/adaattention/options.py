@@ -13,6 +13,7 @@ from sparing.core.checks import (
     Count,
     NotNegative,
     Positive,
+    at_least,
     check_fields,
     distinct,
     require_names,
@@ -40,8 +41,8 @@ TRAINED = (
     "layer_epochs",
     "layer_rate",
 )
-LATER = ("taught", "layer_epochs", "layer_rate")
-"""Options that runs without taught layers do not have in their configuration."""
+LATER = {"taught": ("taught", "layer_epochs", "layer_rate"), "shared": ("shared", "shared_weight")}
+"""Options that only runs with these settings have in their configuration."""
 ACCURACY = "accuracy"
 NEEDS_ACCELERATOR = (
     "the paper's own setting (BERT-base, GLUE, all variants, 3 seeds, 4 epochs of up to 393,000 "
@@ -74,6 +75,10 @@ class Options:
     """Empty for all."""
     taught: Annotated[tuple[str, ...], distinct] = ()
     """Variants that run once more, with layers that imitate the dense model's first."""
+    shared: Annotated[tuple[str, ...], distinct] = ()
+    """Tasks of this run whose models are trained together too: with one scorer, and one each."""
+    shared_weight: Annotated[float, at_least(0)] = 0.1
+    """The weight of the loss that rewards low scores in these trainings."""
     ablations: Annotated[tuple[str, ...], distinct] = ()
     """The tasks that run every variant (empty for all); the others run those of Tables I to III."""
     seeds: Annotated[tuple[int, ...], some, distinct] = (0,)
@@ -152,6 +157,9 @@ def works_of(
     for name in (*options.task_options, *options.trained):
         if name not in known:
             raise UsageError(f"options for {name!r}, which is no task{nearest(name, names)}")
+    for name in options.shared:
+        if name not in names:
+            raise UsageError(f"shared: {name!r} is no task of this run{nearest(name, names)}")
     if options.ablations and not {*options.ablations} & {*names}:
         raise UsageError(
             f"none of ablations ({', '.join(options.ablations)}) is a task of this run: name some "

@@ -31,6 +31,7 @@ from sparing_papers.adaattention.cells.answers import restore
 from sparing_papers.adaattention.cells.certificate import certificate_cell
 from sparing_papers.adaattention.cells.curves import heads_cell, rotation_cell
 from sparing_papers.adaattention.cells.patterns import kept_cell, patterns_cell
+from sparing_papers.adaattention.cells.shared import shared_cells
 from sparing_papers.adaattention.cells.timing import (
     QUANTISED,
     Timing,
@@ -45,6 +46,7 @@ from sparing_papers.adaattention.options import BUDGETS as BUDGETS
 from sparing_papers.adaattention.options import LATER, NEEDS_ACCELERATOR, Options, works_of
 from sparing_papers.adaattention.plan import arm_seconds, calls_seconds, make_plan, timed_seconds
 from sparing_papers.adaattention.published import printed
+from sparing_papers.adaattention.reach import notes_of
 
 FEW_WORDS = 1000  # words take no time to look up, and their memory is not measured here
 IMAGE_TOKENS = 197  # ViT-B on 224 x 224 pixels, as in Table III
@@ -60,8 +62,9 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
     identity = plain({**asdict(options), "tasks": loaded})
     identity["precision"] = works[0].length.precision  # resolved on this machine
     del identity["needs"]  # depends on the machine, not on what is run
-    for name in () if options.taught else LATER:
-        del identity[name]  # so that runs from before these options resume
+    for setting, later in LATER.items():
+        for name in () if identity[setting] else later:
+            del identity[name]  # so that runs from before these options resume
     learned, models = [work.task for work in works], (options.model, options.image_model)
     config = base_config("adaattention", _named(identity, options), learned, models)
     inside = [work.name for work in works if options.ablated(work)]
@@ -79,6 +82,7 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
         begin=lambda opened: restore(works, opened.records(), opened.finished()),
         estimate=lambda cells, records, finished: make_plan(cells, works, records, finished),
         by_task=True,
+        notes=notes_of(options, works),
     )
 
 
@@ -96,6 +100,7 @@ def _cells(options: Options, works: Sequence[Work]) -> list[Cell]:
             cells += [shapes.memory_cell(encoder, name, tokens, threads) for name in forms]
     for work in works:
         cells += _task_cells(options, work)
+    cells += shared_cells(options, works)
     return [clocked(cell) for cell in cells]
 
 
@@ -120,6 +125,8 @@ def _task_cells(options: Options, work: Work) -> list[Cell]:
             replace(arm_cell(work, arm, seed, timing.threads), weight=arm_seconds(work, arm))
             for arm in (*full, *rest[turn:], *rest[:turn])
         ]
+    if names == [FULL]:
+        return cells  # nothing to compare the full model with
     for group in dict.fromkeys(arm.group for arm in arms):
         members = [arm.name for arm in arms if arm.group == group]
         weight = timed_seconds(work, timing.examples, timing.rounds, len(members) + 1)
