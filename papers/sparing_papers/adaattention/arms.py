@@ -32,9 +32,7 @@ from sparing.transfer.opening import open_model
 from sparing.transfer.pruning import prune
 from sparing.transfer.rotating import rotate
 from sparing.transfer.swap import swap
-from sparing_papers.adaattention.names import ADAPTIVE, DENSE, FULL, OURS, SCORER_SHARES
-from sparing_papers.adaattention.published import rows
-from sparing_papers.adaattention.teaching import (
+from sparing_papers.adaattention.further.teaching import (
     layer_recipe,
     name_of_taught,
     require_taught,
@@ -42,6 +40,8 @@ from sparing_papers.adaattention.teaching import (
     teach,
     with_stage,
 )
+from sparing_papers.adaattention.names import ADAPTIVE, DENSE, FULL, OURS, SCORER_SHARES
+from sparing_papers.adaattention.published import rows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -24,6 +24,7 @@ from sparing.experiment.records import RecordTable
 from sparing_papers.adaattention.analysis import of_claims
 from sparing_papers.adaattention.arms import Work
 from sparing_papers.adaattention.forecasts import of_mean
+from sparing_papers.adaattention.further.teaching import name_of_taught
 from sparing_papers.adaattention.names import (
     ADAPTIVE,
     AS_PRINTED,
@@ -38,7 +39,6 @@ from sparing_papers.adaattention.names import (
 )
 from sparing_papers.adaattention.options import Options
 from sparing_papers.adaattention.published import MEAN_SPEED, figures, rows
-from sparing_papers.adaattention.teaching import name_of_taught
 
 TABLE = "Table I"
 LEAST_CUT = 0.005  # share of heads; below it the adaptive variant is dense attention with a scorer
@@ -99,7 +99,7 @@ def claims_of(options: Options, works: Sequence[Work]) -> list[Claim]:
 
 
 def _of_tasks(options: Options, works: Sequence[Work]) -> list[Claim]:
-    """The printed losses of Table I on tasks whose runs have them, in the task's own metric."""
+    """The printed losses of Table I as goals of the run, in the task's own metric."""
     claims = []
     for work in (work for work in works if work.name in WITH_LOSSES):
         learned = Condition(partial(_learned, work.name), f"a full model that learns {work.name}")
@@ -117,7 +117,7 @@ def _of_tasks(options: Options, works: Sequence[Work]) -> list[Claim]:
 
 
 def _of_taught(options: Options, works: Sequence[Work]) -> list[Claim]:
-    """What teaching the layers first does for a rival: over its plain form, and as printed."""
+    """What teaching the layers first adds: over the plain form, and beside the printed loss."""
     over, claims = tuple(of_claims(works)), []
     for arm in options.taught:
         loss: dict[str, Label] = {"task": EVERY, "arm": name_of_taught(arm)}

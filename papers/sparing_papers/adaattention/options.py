@@ -76,7 +76,7 @@ class Options:
     taught: Annotated[tuple[str, ...], distinct] = ()
     """Variants that run once more, with layers that imitate the dense model's first."""
     shared: Annotated[tuple[str, ...], distinct] = ()
-    """Tasks of this run whose models are trained together too: with one scorer, and one each."""
+    """Tasks with models that are trained together too: with one scorer, and one each."""
     shared_weight: Annotated[float, at_least(0)] = 0.1
     """The weight of the loss that rewards low scores in these trainings."""
     ablations: Annotated[tuple[str, ...], distinct] = ()

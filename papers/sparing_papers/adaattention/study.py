@@ -41,12 +41,12 @@ from sparing_papers.adaattention.cells.timing import (
 )
 from sparing_papers.adaattention.cells.training import arm_cell, dense_cell
 from sparing_papers.adaattention.claims import decide_goals
+from sparing_papers.adaattention.further.reach import notes_of
 from sparing_papers.adaattention.names import ADAPTIVE, FULL
 from sparing_papers.adaattention.options import BUDGETS as BUDGETS
 from sparing_papers.adaattention.options import LATER, NEEDS_ACCELERATOR, Options, works_of
 from sparing_papers.adaattention.plan import arm_seconds, calls_seconds, make_plan, timed_seconds
 from sparing_papers.adaattention.published import printed
-from sparing_papers.adaattention.reach import notes_of
 
 FEW_WORDS = 1000  # words take no time to look up, and their memory is not measured here
 IMAGE_TOKENS = 197  # ViT-B on 224 x 224 pixels, as in Table III

@@ -28,7 +28,7 @@ class Check:
 
     ``name`` and ``labels`` select the record. ``by_seed`` takes the mean over the records of all
     seeds. ``less`` subtracts another variant, paired by seed, or by the label ``by``; there a list
-    of values of a label stands for the mean over their records. ``over`` divides by another value.
+    of values of a label means the mean over their records. ``over`` divides by another value.
     ``exact`` values are counted or computed and need no interval. Intervals over ``seeds`` need at
     least ``fewest`` of them.
     """
@@ -106,10 +106,10 @@ def _find(records: RecordTable, name: str, labels: Chosen) -> Record | None:
 def _by(records: RecordTable, name: str, labels: Chosen, by: str) -> dict[Label, float]:
     """The mean values of a variant by the label ``by``, of records with no other label."""
     names, values = {*labels, by}, dict[Label, list[float]]()
-    wanted = {key: value if isinstance(value, list) else [value] for key, value in labels.items()}
+    allowed = {key: value if isinstance(value, list) else [value] for key, value in labels.items()}
     for record in records.all(name):
         of_record = record.labels
-        if of_record.keys() == names and all(of_record[key] in wanted[key] for key in wanted):
+        if of_record.keys() == names and all(of_record[key] in allowed[key] for key in allowed):
             values.setdefault(of_record[by], []).append(float(record.value or 0.0))
     return {key: fmean(of_key) for key, of_key in values.items()}
 

@@ -31,8 +31,8 @@ def score(task: str, layer: int, places: tuple[str, ...]) -> float:
     run = next(name for name, tasks in TASKS.items() if task in tasks)
     table = RESULTS.runs[run].table
     labels: dict[str, Label] = {"task": task, "arm": "adaptive", "layer": layer}
-    found = [table.exact("pattern_place", **labels, place=place) for place in places]
-    return fmean(record.value for record in found if record is not None and record.value)
+    known = [table.exact("pattern_place", **labels, place=part) for part in places]
+    return fmean(record.value for record in known if record is not None and record.value)
 
 
 def gaps(task: str, sides: tuple[tuple[str, ...], tuple[str, ...]]) -> list[float]:
@@ -61,13 +61,13 @@ def test_what_the_notes_say_of_sst2_is_in_the_records():
     of_class, late = (gaps("sst2", SIDES[name]) for name in [*SIDES][::2])
     assert [layer for layer, gap in enumerate(of_class, start=1) if gap < 0] == [1]
     assert sum(gap > 0 for gap in late) == 5
-    first_layer = {place: score("sst2", 1, (place,)) for place in ("first", *PARTS, "last")}
+    first_layer = {part: score("sst2", 1, (part,)) for part in ("first", *PARTS, "last")}
     assert min(first_layer, key=first_layer.__getitem__) == "last"
 
 
-def record(task: str, place: str, value: float, **more: Label) -> Record:
+def record(task: str, part: str, value: float, **more: Label) -> Record:
     return Record(
-        "pattern_place", value, "share", "measured", {"task": task, "place": place, **more}
+        "pattern_place", value, "share", "measured", {"task": task, "place": part, **more}
     )
 
 

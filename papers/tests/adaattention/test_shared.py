@@ -20,7 +20,6 @@ from sparing.train import Auxiliary
 from sparing.train.answers import label_loss, outputs_of
 from sparing.train.rates import quicken
 from sparing_papers.adaattention import options as ada_options
-from sparing_papers.adaattention import sharing
 from sparing_papers.adaattention import study as adaattention
 from sparing_papers.adaattention.analysis import analyse
 from sparing_papers.adaattention.arms import train_dense
@@ -28,6 +27,7 @@ from sparing_papers.adaattention.cells import answers as answer_store
 from sparing_papers.adaattention.cells.shared import shared_cells
 from sparing_papers.adaattention.cells.training import adaptive_layers
 from sparing_papers.adaattention.claims import claims_of
+from sparing_papers.adaattention.further import sharing
 from sparing_papers.adaattention.names import ONE, OWN, SHARED
 
 OPTIONS = replace(
@@ -87,8 +87,8 @@ def test_one_scorer_is_one_and_scorers_of_their_own_differ(trained, works):
         stored = [scorers(work.open(arm, 0)) for work in works]
         assert same(*stored) is alike
         assert same(scorers(models["a"]), stored[0])
-    one, own = (scorers(trained[arm][0]["a"]) for arm in (ONE, OWN))
-    assert not same(one, own)
+    shared, alone = (scorers(trained[arm][0]["a"]) for arm in (ONE, OWN))
+    assert not same(shared, alone)
 
 
 def test_both_trainings_have_as_many_steps(trained):
@@ -199,13 +199,13 @@ def width(arm, task, seed, value, cut=0.3):
     ]
 
 
-def outcome(works, one, own, cut=0.3, seeds=(0, 1, 2)):
+def outcome(works, one, each, cut=0.3, seeds=(0, 1, 2)):
     """The two goals, by widths of one scorer and of one each; both lose 0.1 points."""
     options = replace(OPTIONS, shared=("a", "b"), seeds=(0, 1, 2))
     noise = random.Random(1)
     records = [
         r
-        for arm, value in ((ONE, one), (OWN, own))
+        for arm, value in ((ONE, one), (OWN, each))
         for task in "ab"
         for seed in seeds
         for r in width(arm, task, seed, value + 0.001 * noise.random(), cut)

@@ -1,4 +1,4 @@
-"""Variants whose layers imitate the dense model's before they learn from labels."""
+"""Variants with layers that imitate the dense model's before they learn from labels."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ from sparing.measure.machine import threads
 from sparing_papers.adaattention.arms import ARMS, Work
 from sparing_papers.adaattention.cells.answers import answers_on_test, keep, scored
 from sparing_papers.adaattention.cells.training import head_scores
+from sparing_papers.adaattention.further.sharing import train_together
 from sparing_papers.adaattention.names import ADAPTIVE, DENSE, ONE, OWN
 from sparing_papers.adaattention.options import Options
 from sparing_papers.adaattention.plan import arm_seconds
-from sparing_papers.adaattention.sharing import train_together
 
 
 def shared_cells(options: Options, works: Sequence[Work]) -> list[Cell]:

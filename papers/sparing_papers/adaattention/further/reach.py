@@ -1,4 +1,4 @@
-"""Before a run: the differences that its seeds and test inputs could tell, by committed runs.
+"""Before a run: the differences that its seeds and test inputs could show, by committed runs.
 
 No committed run has the tasks and variants below, so their goals have no forecast. The spread of
 the same variants on other tasks replaces it.
@@ -24,16 +24,16 @@ STUDY, KNOWN = "adaattention", "sst2"
 
 
 def notes_of(options: Options, works: Sequence[Work]) -> tuple[str, ...]:
-    """A line for each task whose goals have no forecast, and one for a shared scorer.
+    """A line for each task with goals that have no forecast, and one for a shared scorer.
 
     Empty with too few seeds to decide, or without committed runs.
     """
-    wanted = [work for work in works if work.name in WITH_LOSSES]
-    if len(options.seeds) < FEWEST_SEEDS or not (wanted or options.shared):
+    chosen = [work for work in works if work.name in WITH_LOSSES]
+    if len(options.seeds) < FEWEST_SEEDS or not (chosen or options.shared):
         return ()
     folders = committed_runs("sparing_papers.adaattention", STUDY)
     runs = [RecordTable(RecordLog(folder / RECORDS).read()) for folder in folders]
-    notes = [note for work in wanted for note in _of_task(options, work, runs)]
+    notes = [note for work in chosen for note in _of_task(options, work, runs)]
     return (*notes, *(_of_shared(options, runs) if options.shared else ()))
 
 
@@ -53,19 +53,19 @@ def _of_task(options: Options, work: Work, runs: Sequence[RecordTable]) -> Itera
         )
         yield (
             f"{work.name}: by the spread on {KNOWN}, {len(options.seeds)} seeds and "
-            f"{len(work.task.test):,} test inputs tell differences of about {shown} points"
+            f"{len(work.task.test):,} test inputs show differences of about {shown} points"
         )
 
 
 def _of_shared(options: Options, runs: Sequence[RecordTable]) -> Iterator[str]:
     """The reach of a mean over the tasks, by the adaptive variant's against full on each."""
     known = {task: _widest_known(runs, ADAPTIVE, task) for task in options.shared}
-    halves = [_half(found[0]) for found in known.values() if found is not None]
+    halves = [_half(of_task[0]) for of_task in known.values() if of_task is not None]
     if len(halves) == len(known):
         reach = wording.number(100 * hypot(*halves) / len(halves), 2)
         yield (
             f"one scorer: by the adaptive variant's spread on {', '.join(known)}, "
-            f"{len(options.seeds)} seeds tell differences of about {reach} points on their mean"
+            f"{len(options.seeds)} seeds show differences of about {reach} points on their mean"
         )
 
 
@@ -85,12 +85,12 @@ def _widest_known(runs: Sequence[RecordTable], arm: str, task: str) -> tuple[Rec
     """The difference to full with the most seeds in a committed run, and its test inputs."""
     best: tuple[Record, int] | None = None
     for records in runs:
-        found = records.find("score_difference", arm=arm, task=task)
+        record = records.find("score_difference", arm=arm, task=task)
         scores = records.all("seed_score", arm=arm, task=task)
-        if found is None or found.interval is None or not scores:
+        if record is None or record.interval is None or not scores:
             continue
-        if best is None or found.count > best[0].count:
-            best = found, scores[0].count
+        if best is None or record.count > best[0].count:
+            best = record, scores[0].count
     return best
 
 

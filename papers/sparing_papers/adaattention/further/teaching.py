@@ -1,4 +1,4 @@
-"""A first stage for rivals that lose their teacher's attention: each layer imitates the dense one.
+"""A first stage for variants that lose the dense attention: each layer imitates the dense one.
 
 Projections that start at random in a trained encoder break every layer at once, and a few hundred
 steps on labels alone do not mend that. Here each layer learns alone, on the dense model's inputs,
