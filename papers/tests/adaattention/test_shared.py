@@ -199,13 +199,13 @@ def width(arm, task, seed, value, cut=0.3):
     ]
 
 
-def outcome(works, one, each, cut=0.3, seeds=(0, 1, 2)):
+def outcome(works, one, apart, cut=0.3, seeds=(0, 1, 2)):
     """The two goals, by widths of one scorer and of one each; both lose 0.1 points."""
     options = replace(OPTIONS, shared=("a", "b"), seeds=(0, 1, 2))
     noise = random.Random(1)
     records = [
         r
-        for arm, value in ((ONE, one), (OWN, each))
+        for arm, value in ((ONE, one), (OWN, apart))
         for task in "ab"
         for seed in seeds
         for r in width(arm, task, seed, value + 0.001 * noise.random(), cut)
