@@ -22,7 +22,11 @@ from sparing_papers.adaattention.names import (
     GLUE,
     GLUE_TASKS,
     MEAN,
+    ONE,
+    OWN,
     SEEDS,
+    SHARED,
+    TAUGHT,
 )
 
 NORMAL = 1.96
@@ -50,6 +54,7 @@ def analyse(
             derived += _differences(works, seeds, arm, groups)
         derived += _means(table, arm, groups[MEAN])
     derived += _controls(works, seeds, groups[MEAN])
+    derived += _between(table, works, seeds)
     return [*derived, *_speeds(table, groups), *_training_times(table)]
 
 
@@ -141,6 +146,26 @@ def _controls(works: Sequence[Work], seeds: Sequence[int], inside: list[str]) ->
             mean = mean_gap(gaps)
             labels: dict[str, Label] = {"arm": ADAPTIVE, "to": control, "task": MEAN}
             yield mean.record("control_difference", labels, mean.seeds)
+
+
+def _between(table: RecordTable, works: Sequence[Work], seeds: Sequence[int]) -> Iterator[Record]:
+    """Differences between two forms of one variant, for each task and on average.
+
+    Those with taught layers are compared with their plain forms, one scorer with one each.
+    """
+    texts = of_claims(works)
+    arms = list(map(str, table.values_of("seed_score", "arm")))
+    pairs = [(arm, arm.removesuffix(TAUGHT), EVERY) for arm in arms if arm.endswith(TAUGHT)]
+    pairs += [(ONE, OWN, SHARED)] if ONE in arms else []
+    for arm, to, mean in pairs:
+        gaps = {work.name: gap for work in works if (gap := gap_of(work, arm, to, seeds))}
+        for task, gap in gaps.items():
+            labels: dict[str, Label] = {"arm": arm, "to": to, "task": task}
+            yield gap.record("arm_difference", labels, gap.seeds)
+        inside = [gap for task, gap in gaps.items() if mean == SHARED or task in texts]
+        if inside:
+            labels = {"arm": arm, "to": to, "task": mean}
+            yield mean_gap(inside).record("arm_difference", labels, len(inside))
 
 
 def _means(table: RecordTable, arm: str, tasks: Sequence[str]) -> Iterator[Record]:

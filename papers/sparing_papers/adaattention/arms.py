@@ -32,6 +32,14 @@ from sparing.transfer.opening import open_model
 from sparing.transfer.pruning import prune
 from sparing.transfer.rotating import rotate
 from sparing.transfer.swap import swap
+from sparing_papers.adaattention.further.teaching import (
+    layer_recipe,
+    name_of_taught,
+    require_taught,
+    stage_facts,
+    teach,
+    with_stage,
+)
 from sparing_papers.adaattention.names import ADAPTIVE, DENSE, FULL, OURS, SCORER_SHARES
 from sparing_papers.adaattention.published import rows
 
@@ -56,7 +64,8 @@ class Arm:
     the end as printed; a variant that begins above that, or at 0, keeps its weight. Variants of one
     ``group`` are timed together. ``everywhere`` marks the rows of Tables I to III, which every task
     runs. A ``rotated`` variant rotates queries and keys first, so that the first coordinates of a
-    head matter most. ``rate`` multiplies the learning rate of the mechanism's parameters.
+    head matter most. ``rate`` multiplies the learning rate of the mechanism's parameters. The
+    layers of a ``taught`` one imitate the dense model's first.
     """
 
     name: str
@@ -68,6 +77,7 @@ class Arm:
     everywhere: bool = False
     rotated: bool = False
     rate: float = 1.0
+    taught: bool = False
 
     def fits(self, answer: str) -> bool:
         """Whether the variant exists for such answers: only classifiers can drop tokens."""
@@ -117,13 +127,23 @@ ARMS = (
 TABLE_ONE = tuple(arm for arm in ARMS if arm.name in rows("Table I"))
 
 
-def chosen(names: tuple[str, ...]) -> tuple[Arm, ...]:
-    """The variants of these names, all if none is given; always with full, the baseline."""
+def chosen(names: tuple[str, ...], taught: tuple[str, ...] = ()) -> tuple[Arm, ...]:
+    """The variants of these names, all if none is given; always with full, the baseline.
+
+    Each of ``taught`` is followed by itself with layers that imitate the dense model's first.
+    """
     known = {arm.name: arm for arm in ARMS}
     for name in names:
         if name not in known:
             raise UsageError(f"unknown variant {name!r}{nearest(name, known)}")
-    return tuple(arm for arm in ARMS if not names or arm.name in (*names, FULL))
+    arms = [arm for arm in ARMS if not names or arm.name in (*names, FULL)]
+    swapped = [arm.name for arm in ARMS if arm.kind == "swap"]
+    require_taught(taught, swapped, [arm.name for arm in arms])
+    return tuple(form for arm in arms for form in (arm, *_taught(arm, taught)))
+
+
+def _taught(arm: Arm, names: tuple[str, ...]) -> tuple[Arm, ...]:
+    return (replace(arm, name=name_of_taught(arm.name), taught=True),) if arm.name in names else ()
 
 
 @dataclass(frozen=True)
@@ -137,6 +157,8 @@ class Length:
     mechanism_rate_factor: float = 1.0
     precision: Precision = "auto"
     attention_dropout: bool = True
+    layer_epochs: int = 2
+    layer_rate: float = 3e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,7 +258,18 @@ def train_arm(work: Work, arm: Arm, seed: int) -> tuple[TrainResult, dict[str, A
         weighed = labelled_batches(work.task, importance_examples(work.task), seed)
         report = prune(dense, PRUNED, weighed)
         changes = {"removed_heads": report.removed, "heads": report.heads}
+    if arm.taught:
+        stage = teach(
+            dense, work.open(DENSE, seed), work.task, _of_layers(work, seed), folder / "layers"
+        )
+        later = train(dense, work.task, recipe, output_dir=folder)
+        return with_stage(stage, later), {**changes, "taught": stage_facts(stage)}
     return train(dense, work.task, recipe, output_dir=folder), changes
+
+
+def _of_layers(work: Work, seed: int) -> Recipe:
+    length = work.length
+    return layer_recipe(work.recipe(seed, dense=False), length.layer_epochs, length.layer_rate)
 
 
 def importance_examples(task: Task) -> int:

@@ -8,11 +8,17 @@ CONTROLS = ("random", "global", "uniform")
 SCORER_SHARES = {"scorer-d8": 0.125, "scorer-d2": 0.5, "scorer-d": 1.0}
 """The scorer's width over the model's; the adaptive variant's is a quarter."""
 INT8, FULL_INT8 = "int8", "full int8"
+ONE, OWN = "one-scorer", "own-scorers"
+"""Trained together: the models of several tasks with one scorer for all, or with one each."""
+TAUGHT = "-taught"
+"""The end of the names of variants with layers that imitated the dense model's first."""
 SHAPE = "bert-base"
 AS_PRINTED, FREE, NARROW = "as-printed", "attention free", "width 2/3"
 MEAN, EVERY, GLUE = "mean", "every", "glue"
 """Means over the tasks that run every variant, over all tasks of texts, and over those of GLUE that
 have every row of Table I."""
+SHARED = "shared"
+"""The mean over the tasks that share one scorer."""
 GLUE_TASKS = ("mnli", "qqp", "qnli", "sst2", "cola", "stsb", "mrpc", "rte")
 """Those of Table I, in its order."""
 SEEDS = "seeds"
@@ -43,14 +49,18 @@ _SHOWN = {
     "no-threshold": "no threshold",
     "literal-loss": "the printed loss",
     OURS: "slim",
+    ONE: "one scorer for all tasks",
+    OWN: "one scorer for each task",
     AS_PRINTED: "as printed",
     FREE: "no attention at all",
 }
 
 
 def name_of_arm(arm: object) -> str:
-    """The title of a variant; INT8 forms are named after their variant."""
+    """The title of a variant; INT8 forms and taught ones are named after their variant."""
     text = str(arm)
+    if text.endswith(TAUGHT):
+        return f"{name_of_arm(text.removesuffix(TAUGHT))}, layers taught first"
     if text.endswith(f" {INT8}"):
         return f"{name_of_arm(text.removesuffix(f' {INT8}'))}, INT8"
     return _SHOWN.get(text, text)

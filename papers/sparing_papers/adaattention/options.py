@@ -9,7 +9,16 @@ from typing import Annotated, Any
 
 import torch
 
-from sparing.core.checks import Count, NotNegative, check_fields, distinct, require_names, some
+from sparing.core.checks import (
+    Count,
+    NotNegative,
+    Positive,
+    at_least,
+    check_fields,
+    distinct,
+    require_names,
+    some,
+)
 from sparing.core.errors import UsageError, nearest
 from sparing.experiment.inputs.budgets import load_budgets
 from sparing.experiment.inputs.task import drawn, limited, load_for
@@ -23,7 +32,17 @@ DATA = "SPARING_DATA"
 WITH_DATA, WITHOUT_DATA = "sst2", "digits"
 TEXT_SIZES: Mapping[str, Any] = {"layers": 4, "width": 128, "heads": 4, "dropout": 0.1}
 IMAGE_SIZES: Mapping[str, Any] = {"layers": 4, "width": 64, "heads": 4}
-TRAINED = ("dense_epochs", "epochs", "batch_size", "learning_rate", "mechanism_rate_factor")
+TRAINED = (
+    "dense_epochs",
+    "epochs",
+    "batch_size",
+    "learning_rate",
+    "mechanism_rate_factor",
+    "layer_epochs",
+    "layer_rate",
+)
+LATER = {"taught": ("taught", "layer_epochs", "layer_rate"), "shared": ("shared", "shared_weight")}
+"""Options that only runs with these settings have in their configuration."""
 ACCURACY = "accuracy"
 NEEDS_ACCELERATOR = (
     "the paper's own setting (BERT-base, GLUE, all variants, 3 seeds, 4 epochs of up to 393,000 "
@@ -54,6 +73,12 @@ class Options:
     # What is compared
     variants: Annotated[tuple[str, ...], distinct] = ()
     """Empty for all."""
+    taught: Annotated[tuple[str, ...], distinct] = ()
+    """Variants that run once more, with layers that imitate the dense model's first."""
+    shared: Annotated[tuple[str, ...], distinct] = ()
+    """Tasks with models that are trained together too: with one scorer, and one each."""
+    shared_weight: Annotated[float, at_least(0)] = 0.1
+    """The weight of the loss that rewards low scores in these trainings."""
     ablations: Annotated[tuple[str, ...], distinct] = ()
     """The tasks that run every variant (empty for all); the others run those of Tables I to III."""
     seeds: Annotated[tuple[int, ...], some, distinct] = (0,)
@@ -66,6 +91,9 @@ class Options:
     """For all tasks; 0 takes the task's defaults."""
     trained: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By task: the same and the factor below."""
+    layer_epochs: Count = 2
+    layer_rate: Positive = 3e-3
+    """For how long, and at which rate, layers imitate the dense model's."""
     mechanism_rate_factor: float = 1.0
     """The learning rate of the mechanisms' parameters is the rate times this factor."""
     precision: Precision = "auto"
@@ -95,11 +123,16 @@ class Options:
                 )
         for task, given in self.trained.items():
             require_names(f"trained.{task}", given, TRAINED)
-        chosen(self.variants)
+        chosen(self.variants, self.taught)
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """The selected variants, on whatever task."""
+        return chosen(self.variants, self.taught)
 
     def arms_of(self, work: Work) -> tuple[Arm, ...]:
         """The variants of a task: all selected ones, or those of the paper's main tables."""
-        arms = (arm for arm in chosen(self.variants) if arm.everywhere or self.ablated(work))
+        arms = (arm for arm in self.arms if arm.everywhere or self.ablated(work))
         return tuple(arm for arm in arms if arm.fits(work.task.answer))
 
     def ablated(self, work: Work) -> bool:
@@ -124,6 +157,9 @@ def works_of(
     for name in (*options.task_options, *options.trained):
         if name not in known:
             raise UsageError(f"options for {name!r}, which is no task{nearest(name, names)}")
+    for name in options.shared:
+        if name not in names:
+            raise UsageError(f"shared: {name!r} is no task of this run{nearest(name, names)}")
     if options.ablations and not {*options.ablations} & {*names}:
         raise UsageError(
             f"none of ablations ({', '.join(options.ablations)}) is a task of this run: name some "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from sparing.train.raised import raised_attention
 from sparing.train.recipe import Precision
 from sparing.train.trainer import resolve_precision
 from sparing_papers.adaattention.arms import Arm, Work
-from sparing_papers.adaattention.names import ADAPTIVE
+from sparing_papers.adaattention.names import ADAPTIVE, SHARED
 
 TYPICAL_FLOPS = 15e9
 BACKWARD = 3
@@ -33,6 +33,7 @@ FACTORS = {
     "slim": (2.6, 1.0),
 }
 BIGBIRD = (2.2, 2.0)
+LAYERS = 2.0  # an epoch of taught layers over calls of the dense model, in float32
 
 
 def arm_seconds(work: Work, arm: Arm | None) -> float:
@@ -44,6 +45,8 @@ def arm_seconds(work: Work, arm: Arm | None) -> float:
     checks = call_factor * tokens["validation"]
     passes = 2 if arm is not None and arm.mechanism == ADAPTIVE else 1
     whole = recipe.epochs * (epoch + checks) + checks + passes * call_factor * tokens["test"]
+    if arm is not None and arm.taught:
+        whole += work.length.layer_epochs * (LAYERS * tokens["train"] + checks)
     return whole * token_seconds(work) + 2.0
 
 
@@ -118,6 +121,7 @@ def make_plan(
             measured.append(work.name)
         else:
             scales[work.name] = _step_ratio(work)
+    scales[SHARED] = fmean(scales.values())
     planned = []
     for cell in cells:
         scale = scales.get(cell.key.rpartition("/train/")[0] or _task_of(cell.key, works), 1.0)
@@ -130,7 +134,8 @@ def make_plan(
 
 
 def _task_of(key: str, works: Sequence[Work]) -> str:
-    return next((work.name for work in works if key.startswith(f"{work.name}/")), "")
+    names = (SHARED, *(work.name for work in works))
+    return next((name for name in names if key.startswith(f"{name}/")), "")
 
 
 def _step_ratio(work: Work) -> float:

@@ -25,12 +25,13 @@ from sparing.experiment.study import base_config, plain
 from sparing.models import default_model
 from sparing_papers.adaattention.analysis import analyse
 from sparing_papers.adaattention.arithmetic import bounds, impossible, scorers
-from sparing_papers.adaattention.arms import Work, chosen
+from sparing_papers.adaattention.arms import Work
 from sparing_papers.adaattention.cells import speed as shapes
 from sparing_papers.adaattention.cells.answers import restore
 from sparing_papers.adaattention.cells.certificate import certificate_cell
 from sparing_papers.adaattention.cells.curves import heads_cell, rotation_cell
 from sparing_papers.adaattention.cells.patterns import kept_cell, patterns_cell
+from sparing_papers.adaattention.cells.shared import shared_cells
 from sparing_papers.adaattention.cells.timing import (
     QUANTISED,
     Timing,
@@ -40,9 +41,10 @@ from sparing_papers.adaattention.cells.timing import (
 )
 from sparing_papers.adaattention.cells.training import arm_cell, dense_cell
 from sparing_papers.adaattention.claims import decide_goals
+from sparing_papers.adaattention.further.reach import notes_of
 from sparing_papers.adaattention.names import ADAPTIVE, FULL
 from sparing_papers.adaattention.options import BUDGETS as BUDGETS
-from sparing_papers.adaattention.options import NEEDS_ACCELERATOR, Options, works_of
+from sparing_papers.adaattention.options import LATER, NEEDS_ACCELERATOR, Options, works_of
 from sparing_papers.adaattention.plan import arm_seconds, calls_seconds, make_plan, timed_seconds
 from sparing_papers.adaattention.published import printed
 
@@ -60,6 +62,9 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
     identity = plain({**asdict(options), "tasks": loaded})
     identity["precision"] = works[0].length.precision  # resolved on this machine
     del identity["needs"]  # depends on the machine, not on what is run
+    for setting, later in LATER.items():
+        for name in () if identity[setting] else later:
+            del identity[name]  # so that runs from before these options resume
     learned, models = [work.task for work in works], (options.model, options.image_model)
     config = base_config("adaattention", _named(identity, options), learned, models)
     inside = [work.name for work in works if options.ablated(work)]
@@ -77,6 +82,7 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
         begin=lambda opened: restore(works, opened.records(), opened.finished()),
         estimate=lambda cells, records, finished: make_plan(cells, works, records, finished),
         by_task=True,
+        notes=notes_of(options, works),
     )
 
 
@@ -94,6 +100,7 @@ def _cells(options: Options, works: Sequence[Work]) -> list[Cell]:
             cells += [shapes.memory_cell(encoder, name, tokens, threads) for name in forms]
     for work in works:
         cells += _task_cells(options, work)
+    cells += shared_cells(options, works)
     return [clocked(cell) for cell in cells]
 
 
@@ -118,6 +125,8 @@ def _task_cells(options: Options, work: Work) -> list[Cell]:
             replace(arm_cell(work, arm, seed, timing.threads), weight=arm_seconds(work, arm))
             for arm in (*full, *rest[turn:], *rest[:turn])
         ]
+    if names == [FULL]:
+        return cells  # nothing to compare the full model with
     for group in dict.fromkeys(arm.group for arm in arms):
         members = [arm.name for arm in arms if arm.group == group]
         weight = timed_seconds(work, timing.examples, timing.rounds, len(members) + 1)
@@ -192,9 +201,9 @@ def _described(options: Options, works: Sequence[Work], name: str) -> dict[str, 
         "model": _model(works[0]),
         "recipe": plain(asdict(works[0].recipe(0, dense=False))),
         "dense_epochs": works[0].recipe(0, dense=True).epochs,
-        "arms": [arm.name for arm in chosen(options.variants)],
+        "arms": [arm.name for arm in options.arms],
         "ablations": [work.name for work in works if options.ablated(work)],
-        "recipes": {work.name: _recipe(work) for work in works},
+        "recipes": {work.name: _recipe(work, taught=bool(options.taught)) for work in works},
         "baseline": FULL,
         "seeds": list(options.seeds),
         "threads": options.thread_count,
@@ -202,8 +211,9 @@ def _described(options: Options, works: Sequence[Work], name: str) -> dict[str, 
     }
 
 
-def _recipe(work: Work) -> dict[str, Any]:
+def _recipe(work: Work, *, taught: bool) -> dict[str, Any]:
     """The main settings of a task's training."""
+    layers = {"layer_epochs": work.length.layer_epochs, "layer_rate": work.length.layer_rate}
     dense, arm = work.recipe(0, dense=True), work.recipe(0, dense=False)
     return {
         "model": Path(work.model).name if work.pretrained else default_model(work.task),
@@ -215,6 +225,7 @@ def _recipe(work: Work) -> dict[str, Any]:
         "mechanism_rate_factor": arm.mechanism_rate_factor,
         "precision": arm.precision,
         "attention_dropout": work.length.attention_dropout,
+        **(layers if taught else {}),
     }
 
 

@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
+from statistics import fmean
 from typing import Any
 
 from sparing.core.errors import DataError
@@ -17,6 +18,8 @@ from sparing_papers.adaattention.forecasts import of_difference
 FILE = "claims.toml"
 STUDIES = ("linformer", "kerformer", "adaattention", "hugginggreen", "calculator")
 KINDS = ("system", "equation", "table", "figure", "claim")
+SEED = "seed"
+Chosen = Mapping[str, Label | list[Label]]
 
 
 @dataclass(frozen=True)
@@ -24,20 +27,22 @@ class Check:
     """A printed claim that is checked against records, where the study has no goal for it.
 
     ``name`` and ``labels`` select the record. ``by_seed`` takes the mean over the records of all
-    seeds. ``less`` subtracts another variant, paired by seed; ``over`` divides by another value.
+    seeds. ``less`` subtracts another variant, paired by seed, or by the label ``by``; there a list
+    of values of a label means the mean over their records. ``over`` divides by another value.
     ``exact`` values are counted or computed and need no interval. Intervals over ``seeds`` need at
     least ``fewest`` of them.
     """
 
     text: str
     name: str
-    labels: Mapping[str, Label]
+    labels: Chosen
     at_least: float | None = None
     at_most: float | None = None
     unit: str = ""
     scale: Scale = "plain"
-    less: Mapping[str, Label] = field(default_factory=dict)
+    less: Chosen = field(default_factory=dict)
     over: Mapping[str, Label] = field(default_factory=dict)
+    by: str = SEED
     by_seed: bool = False
     exact: bool = False
     seeds: bool = False
@@ -81,23 +86,32 @@ class Check:
         return estimate
 
     def _over_seeds(self, records: RecordTable, confidence: float) -> Estimate | None:
-        ours = _by_seed(records, self.name, self.labels)
-        theirs = _by_seed(records, self.name, self.less) if self.less else dict.fromkeys(ours, 0.0)
-        return of_pairs(ours, theirs, confidence)
+        ours = _by(records, self.name, self.labels, self.by)
+        theirs = dict.fromkeys(ours, 0.0)
+        if self.less:
+            theirs = _by(records, self.name, self.less, self.by)
+        pairs = of_pairs(ours, theirs, confidence)
+        if pairs is None or pairs.forecast is None or self.by == SEED:
+            return pairs
+        return replace(pairs, forecast=replace(pairs.forecast, of=f"{self.by}s"))
 
 
-def _find(records: RecordTable, name: str, labels: Mapping[str, Label]) -> Record | None:
-    return records.exact(name, **labels) or records.find(name, **labels)
+def _find(records: RecordTable, name: str, labels: Chosen) -> Record | None:
+    one = {key: value for key, value in labels.items() if not isinstance(value, list)}
+    if len(one) < len(labels):
+        raise DataError(f"a list of values for {name} needs less, by_seed or by")
+    return records.exact(name, **one) or records.find(name, **one)
 
 
-def _by_seed(records: RecordTable, name: str, labels: Mapping[str, Label]) -> dict[Label, float]:
-    """The values of a variant by seed, of records with no other label."""
-    names = {*labels, "seed"}
-    return {
-        record.labels["seed"]: float(record.value or 0.0)
-        for record in records.all(name, **labels)
-        if record.labels.keys() == names
-    }
+def _by(records: RecordTable, name: str, labels: Chosen, by: str) -> dict[Label, float]:
+    """The mean values of a variant by the label ``by``, of records with no other label."""
+    names, values = {*labels, by}, dict[Label, list[float]]()
+    allowed = {key: value if isinstance(value, list) else [value] for key, value in labels.items()}
+    for record in records.all(name):
+        of_record = record.labels
+        if of_record.keys() == names and all(of_record[key] in allowed[key] for key in allowed):
+            values.setdefault(of_record[by], []).append(float(record.value or 0.0))
+    return {key: fmean(of_key) for key, of_key in values.items()}
 
 
 @dataclass(frozen=True)
@@ -105,9 +119,10 @@ class Row:
     """A system, equation, table, figure or claim of a paper, and the code and runs for it.
 
     ``goals`` are names of the study's goals, where a star matches anything. ``runs`` are the short
-    names of the runs that it is evaluated on. A row without goals and checks gives a ``reason`` why
-    it is not run, unless ``here`` names the code that implements it. ``lead`` rows are on the
-    paper's page.
+    names of the runs that it is evaluated on. Checks of a row ``together`` are decided once, on the
+    records of all its runs, which share no task; others in each run. A row without goals and checks
+    gives a ``reason`` why it is not run, unless ``here`` names the code that implements it.
+    ``lead`` rows are on the paper's page.
     """
 
     id: str
@@ -121,6 +136,7 @@ class Row:
     command: str = ""
     reason: str = ""
     note: str = ""
+    together: bool = False
     lead: bool = False
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from sparing.experiment.claims import GoalResult, decide
 from sparing.experiment.forecasts.needs import Need
+from sparing.experiment.records import RecordTable
 from sparing.experiment.registry import find_study
 from sparing.report.page import Page
 from sparing.report.run import Run, read_run
@@ -56,13 +57,13 @@ class Results:
         """The results of the row's goals and checks in each run that measured them."""
         answers: list[Answer] = []
         for name in row.runs:
-            run = self.runs[name]
-            results = [_result(goal) for goal in run.goals if names(row, str(goal["name"]))]
-            checked = decide([check.claim(row.id) for check in row.checks], run.table)
-            labelled = [(result.name.partition(":")[0], result) for result in results]
-            labelled += [(result.name, result) for result in checked]
-            answers += [Answer(name, *pair) for pair in labelled if _is_measured(pair[1])]
-        return answers
+            goals = (_result(g) for g in self.runs[name].goals if names(row, str(g["name"])))
+            answers += [Answer(name, goal.name.partition(":")[0], goal) for goal in goals]
+            answers += [] if row.together else _checked(row, name, self.runs[name].table)
+        if row.together:
+            every = [record for name in row.runs for record in self.runs[name].table.records]
+            answers += _checked(row, ", ".join(row.runs), RecordTable(every))
+        return [answer for answer in answers if _is_measured(answer.result)]
 
     def verdict(self, row: Row) -> str:
         """Not met if one answer is not met, met if all are, else undecided or not run."""
@@ -73,6 +74,12 @@ class Results:
         if False in answers:
             return MISSED
         return MET if all(met is True for met in answers) else UNDECIDED
+
+
+def _checked(row: Row, run: str, records: RecordTable) -> list[Answer]:
+    """The row's checks, decided together."""
+    decided = decide([check.claim(row.id) for check in row.checks], records)
+    return [Answer(run, result.name, result) for result in decided]
 
 
 def faults(results: Results) -> list[str]:

@@ -72,3 +72,11 @@ def test_other_metrics_and_single_trainings_do_not_count(metric):
     alone = [*_scores("cola", "full", 0.8), *_scores("cola", "bigbird", 0.7)]
     runs = {"a": _run(*scores, *alone)}
     assert _line(runs, "mrpc")[5] == _line(runs, "cola")[5] == "not run"
+
+
+@pytest.mark.parametrize(("metric", "run"), [("matthews", "a"), ("accuracy", "not run")])
+def test_cola_is_compared_by_correlation(metric, run):
+    scores = [*_scores("cola", "full", 0.3, 0.31), *_scores("cola", "bigbird", 0.2, 0.22)]
+    for record in scores:
+        record.labels["metric"] = metric
+    assert _line({"a": _run(*scores)}, "cola")[5] == run

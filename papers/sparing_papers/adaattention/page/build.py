@@ -49,7 +49,7 @@ def build(run: Run) -> Page:
         words.notices(run),
         [*_tables(run, records), *_spending(run, records, examples), *_rest(run, records)],
         words.facts(run),
-        TEXT.pairs("glossary"),
+        words.glossary(run),
         positions(),
         style=_written("adaattention.css", steps=examples),
     )

@@ -30,6 +30,7 @@ from sparing_papers.adaattention.names import (
     FULL_INT8,
     MEAN,
     OURS,
+    TAUGHT,
     name_of_arm,
 )
 from sparing_papers.adaattention.page.texts import TEXT, pace, points_words
@@ -244,6 +245,12 @@ def facts(run: Run) -> list[tuple[str, str]]:
     return [*pairs, *(pair for pair in run_facts(run) if pair[0] != "baseline")]
 
 
+def glossary(run: Run) -> list[tuple[str, str]]:
+    """The words of the page; that of taught layers where a variant has them."""
+    taught = any(str(arm).endswith(TAUGHT) for arm in run.config["arms"])
+    return [*TEXT.pairs("glossary"), *(TEXT.pairs("glossary-taught") if taught else ())]
+
+
 def _training(recipe: Config) -> str:
     """One task's training in a line."""
     precision = str(recipe.get("precision", "auto"))
@@ -255,4 +262,5 @@ def _training(recipe: Config) -> str:
         "rate": f"{recipe.get('learning_rate'):g}{more}",
         "precision": "" if precision == "auto" else f", {_precision(precision)}",
     }
-    return TEXT("training", **values)
+    layers = {name: recipe[name] for name in ("layer_epochs", "layer_rate") if name in recipe}
+    return TEXT("training", **values) + (TEXT("layers-taught", **layers) if layers else "")
