@@ -34,7 +34,7 @@ def machine() -> Facts:
         "cpu": _cpu_name(),
         "instructions": " ".join(instruction_sets()),
         "cores": psutil.cpu_count(logical=False) or psutil.cpu_count() or 1,
-        "threads": _usable_processors(),
+        "threads": usable_processors(),
         "memory_bytes": int(psutil.virtual_memory().total),
         "accelerator": _accelerator_name(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -139,7 +139,8 @@ def _cpu_name() -> str:
     return platform.processor() or platform.machine() or "unknown"
 
 
-def _usable_processors() -> int:
+def usable_processors() -> int:
+    """The processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

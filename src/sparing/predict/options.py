@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -76,13 +75,6 @@ class Options:
         """The settings that decide what is written, as JSON has them."""
         named = {name: getattr(self, name) for name in IDENTITY}
         return {n: list(v) if isinstance(v, tuple) else v for n, v in named.items()}
-
-
-def usable_processors() -> int:
-    """The processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def names_of(columns: str | Sequence[str] | None) -> tuple[str, ...]:

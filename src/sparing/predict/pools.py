@@ -7,7 +7,8 @@ from concurrent.futures import Future
 from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from sparing.engines.workers import Workers
-from sparing.predict.options import Options, usable_processors
+from sparing.measure.machine import usable_processors
+from sparing.predict.options import Options
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")

@@ -20,6 +20,7 @@ from sparing.export.joined import join
 from sparing.export.segment import Segment
 from sparing.export.static_int8 import MOST_INPUTS
 from sparing.layers.plan import Plan
+from sparing.measure.machine import usable_processors
 from sparing.slim.evidence.candidates import DENSE, Candidate, key_of
 from sparing.tasks import Task
 from sparing.transfer.adaptive import AdaptiveClassifier
@@ -188,6 +189,15 @@ class BothForms:
         precision: Any = candidate.precision
         options: dict[str, Any] = {"threshold": candidate.threshold, "longest": self.longest}
         return copy_chain(parts, folder, precision=precision, **options)
+
+    def at_once(self, candidate: Candidate) -> int:
+        """Inputs that may be answered side by side: one for each free processor, on files alone.
+
+        Sessions share nothing between calls. Modules in PyTorch share the process's threads.
+        """
+        if candidate.engine == "eager":
+            return 1
+        return max(1, usable_processors() // self.thread_count)
 
     def run(self, candidate: Candidate, chain: Chain | None = None) -> Run:
         """A candidate's answers; ``chain`` may be shared by candidates of one key."""

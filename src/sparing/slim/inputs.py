@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -48,14 +49,16 @@ def inputs_of(task: Task, examples: Examples, batch: int) -> list[tuple[list[int
 
 
 def alone(
-    task: Task, examples: Examples, call: Callable[[dict[str, Any]], Tensor]
+    task: Task, examples: Examples, call: Callable[[dict[str, Any]], Tensor], at_once: int = 1
 ) -> Iterator[Tensor]:
     """What a call gives for each example, in their order; every window of a passage runs alone.
 
     INT8 scales that a whole batch shares would make an answer depend on its neighbours. Of an
-    example in windows there are as many rows, padded to the longest.
+    example in windows there are as many rows, padded to the longest. ``at_once`` calls run side by
+    side in threads, on one example each.
     """
-    for number in range(len(examples)):
+
+    def answer(number: int) -> Tensor:
         item = examples[number]
         parts = cut_item(item) if "windows" in item else [item]
         made = []
@@ -65,7 +68,16 @@ def alone(
             made.append(call(inputs))
         most = max(one.shape[-2] for one in made) if len(made) > 1 else 0
         padded = (F.pad(one, (0, 0, 0, most - one.shape[-2])) if most else one for one in made)
-        yield torch.cat([*padded])
+        return torch.cat([*padded])
+
+    if at_once == 1:
+        yield from map(answer, range(len(examples)))
+        return
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        yield from pool.map(answer, range(len(examples)))
+    finally:  # an error, or Ctrl-C, leaves the rest undone
+        pool.shutdown(cancel_futures=True)
 
 
 def _parts(indices: list[int], size: int) -> list[list[int]]:

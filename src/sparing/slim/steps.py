@@ -183,11 +183,11 @@ class Steps:
         return {TOKENIZER: lambda inputs: tokenize(texts[id(inputs)])}
 
 
-def logits_one_by_one(steps: Steps, run: Any, examples: Examples) -> Tensor:
-    """The answers of a run to each input alone, in their order."""
+def logits_one_by_one(steps: Steps, run: Any, examples: Examples, at_once: int = 1) -> Tensor:
+    """A run's answers to each input alone, in their order; ``at_once`` of them side by side."""
     task = steps.task
     logits = torch.zeros(len(examples), task.width)
-    for row, made in enumerate(alone(task, examples, run)):
+    for row, made in enumerate(alone(task, examples, run, at_once)):
         logits[row] = task.read(made.float(), examples, [row])[0]
     return logits
 

@@ -52,7 +52,7 @@ def answer_forms(steps: Steps) -> list[Record]:
         after = _answered(key, stored) if steps.answer.exits else None
         chain = both.chain(key, cascade=key.cascades and steps.answer.exits and after is None)
         for part, examples in zip(PARTS, steps.parts, strict=True):
-            answers = torch.cat(list(_one_by_one(steps, chain, examples)))
+            answers = torch.cat([*_one_by_one(steps, chain, examples, both.at_once(key))])
             if not answers.isfinite().all():
                 raise DataError(f"{key} gives answers that are not finite numbers")
             if after is not None:
@@ -151,10 +151,10 @@ def stored_name(key: Candidate, part: str) -> str:
     return "|".join((part, key.model, key.engine, key.precision, key.settings))
 
 
-def _one_by_one(steps: Steps, chain: Chain, examples: Examples) -> Iterator[Tensor]:
-    """The answers (1, exits, width) to each example in their order, one at a time."""
+def _one_by_one(steps: Steps, chain: Chain, examples: Examples, at_once: int) -> Iterator[Tensor]:
+    """The answers (1, exits, width) to each example alone, in their order."""
     task = steps.task
-    for row, made in enumerate(alone(task, examples, chain.every_exit)):
+    for row, made in enumerate(alone(task, examples, chain.every_exit, at_once)):
         yield torch.stack([task.read(at, examples, [row]) for at in made.unbind(1)], 1)
 
 

@@ -227,7 +227,7 @@ def answer_all(steps: Steps) -> list[Record]:
     logits: dict[str, Tensor] = {}
     listed = tested(steps, both)
     for one in listed:
-        logits[str(one)] = logits_one_by_one(steps, both.run(one), test)
+        logits[str(one)] = logits_one_by_one(steps, both.run(one), test, both.at_once(one))
     static = steps.static()
     if static is not None:
         logits[STATIC] = logits_one_by_one(steps, lambda x: static(**x).logits.detach(), test)
