@@ -29,6 +29,14 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 annotations.install(["sparing", "sparing_papers"])
 
 
+@pytest.fixture
+def free_sizes() -> Generator[None]:
+    """Exports and compilers make sizes symbols, which checks of annotations would fix."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Leave what is there for good out of every collection of garbage.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 
-import jaxtyping
 import pytest
 
 TINY = {
@@ -17,15 +16,13 @@ TINY = {
 
 
 @pytest.fixture
-def script(monkeypatch):
+def script(monkeypatch, free_sizes):
     module = importlib.import_module("folding")
     changes = {"SHAPE": TINY, "LENGTHS": (8, 20), "BATCHES": (1, 2), "ROUNDS": 2, "LAYERS": 1}
     for name, value in changes.items():
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(module, "MOST_TOKENS", 20)
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield module
-    jaxtyping.config.update("jaxtyping_disable", False)
+    return module
 
 
 def test_each_engine_length_and_batch_has_a_row(script, tmp_path):

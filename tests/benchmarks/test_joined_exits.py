@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 
-import jaxtyping
 import pytest
 
 from sparing.export.folder import export_chain
@@ -13,14 +12,12 @@ from sparing.transfer.freezing import segments
 
 
 @pytest.fixture
-def script(monkeypatch):
+def script(monkeypatch, free_sizes):
     module = importlib.import_module("joined_exits")
     shape = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}
     for name, value in (("SHAPE", shape), ("BATCHES", (1, 4)), ("TEXTS", 8), ("ROUNDS", 1)):
         monkeypatch.setattr(module, name, value)
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield module
-    jaxtyping.config.update("jaxtyping_disable", False)
+    return module
 
 
 def test_every_batch_size_and_share_has_a_row(script, tmp_path):

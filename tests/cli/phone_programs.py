@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 
-import jaxtyping
 import pytest
 import torch
 from transformers import (
@@ -26,14 +25,6 @@ from tests.cli.test_export_phone import PHONE, slim
 from tests.contract.family_folders import save_family
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of ExecuTorch's own imports
-
-
-@pytest.fixture
-def free_sizes():
-    """An export's sizes are symbols, which the checks of annotations do not know."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import jaxtyping
 import pytest
 
 import sparing
@@ -12,15 +11,8 @@ from sparing.transfer.blocks import removed_heads
 from tests.cli.conftest import WORDS
 from tests.contract.family_folders import save_family
 
+pytestmark = pytest.mark.usefixtures("free_sizes")
 FAMILIES = ("distilbert", "mpnet", "deberta-v2", "modernbert")
-
-
-@pytest.fixture(autouse=True)
-def _free_sizes():
-    """An export's sizes are symbols, which the checks of annotations do not know."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="module", params=FAMILIES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jaxtyping
 import pytest
 
 from sparing.export.folder import describe_chain, export_chain
@@ -13,11 +12,8 @@ THRESHOLD = 0.8
 
 
 @pytest.fixture(autouse=True)
-def _free_sizes():
-    """Checked shape annotations compare sizes, which ties symbolic ones together."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+def _free_sizes(free_sizes):
+    """Every test here has them."""
 
 
 @pytest.fixture(scope="session")

@@ -115,11 +115,8 @@ def of_name(result, name, **labels):
 
 
 @pytest.fixture(autouse=True)
-def _free_sizes():
-    """An export's sizes are symbols, which the checks of annotations do not know."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+def _free_sizes(free_sizes):
+    """Every test here has them."""
 
 
 @pytest.fixture(scope="session")

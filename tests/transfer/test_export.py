@@ -6,22 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jaxtyping
 import pytest
 import torch
 
 import sparing
 from tests.transfer.families import build, inputs, output
 
+pytestmark = pytest.mark.usefixtures("free_sizes")
 ANY = torch.export.Dim.AUTO
-
-
-@pytest.fixture(autouse=True)
-def _free_sizes():
-    """Checked shape annotations compare sizes, which ties symbolic ones together."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def _export(model, given):

@@ -6,7 +6,6 @@ import copy
 import io
 import warnings
 
-import jaxtyping
 import onnx
 import pytest
 import torch
@@ -314,15 +313,7 @@ def test_it_exports_to_onnx_for_any_batch_and_length(tmp_path):
     assert "sparing_position_keys" in names
 
 
-@pytest.fixture
-def unannotated():
-    """Checks of annotations do not compile."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
-
-
-def test_a_compiled_model_computes_as_transformers_does(unannotated):
+def test_a_compiled_model_computes_as_transformers_does(free_sizes):
     """``torch.compile`` would use constants without a look at the weights."""
     plain, folded = both(num_hidden_layers=1)
     given = texts(5)

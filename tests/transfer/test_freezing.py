@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import jaxtyping
 import pytest
 import torch
 
@@ -264,20 +263,12 @@ def test_a_number_of_tokens_that_depends_on_values_cannot_be_cut():
         segments(_adaptive(tokens_above=0.5))
 
 
-@pytest.fixture
-def _free_sizes():
-    """Checked shape annotations compare sizes, which ties symbolic ones together."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
-
-
 def _exported(part, given, sizes):
     shapes = {name: dict.fromkeys(range(sizes), ANY) for name in given}
     return torch.export.export(part, (), given, dynamic_shapes=shapes).module()
 
 
-@pytest.mark.usefixtures("_free_sizes")
+@pytest.mark.usefixtures("free_sizes")
 @pytest.mark.parametrize("family", ["roberta", "vit"])
 @torch.no_grad()
 def test_segments_export_and_agree_at_another_size(family):
