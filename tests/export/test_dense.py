@@ -14,7 +14,7 @@ from transformers import (
 )
 
 from sparing.core.errors import Unsupported
-from sparing.export.dense import compiled_segments, dense_segment
+from sparing.export.dense import compile_obstacle, compiled_segments, dense_segment
 from sparing.export.engine import Chain
 from sparing.export.forms import Forms
 from sparing.export.int8 import Int8Settings, logit_shift
@@ -66,6 +66,21 @@ def test_a_compiler_that_fails_is_reported_in_one_line(error, says, monkeypatch)
     monkeypatch.setattr(torch, "compile", failing)
     with pytest.raises(Unsupported, match=rf"torch.compile does not work here: {says}(\(\))?$"):
         compiled_segments(text_segments()[:1], texts(5))
+
+
+def test_whether_a_device_compiles_is_tried_once(monkeypatch):
+    tried = []
+
+    def failing(*_, **__):
+        tried.append(1)
+        raise RuntimeError("no compiler\nfound")
+
+    monkeypatch.setattr(torch, "compile", failing)
+    compile_obstacle.cache_clear()
+    said = {compile_obstacle("cpu") for _ in range(2)}
+    compile_obstacle.cache_clear()
+    assert said == {"torch.compile does not work here: no compiler"}
+    assert len(tried) == 1
 
 
 def test_transformers_models_become_segments():

@@ -185,7 +185,8 @@ def _on(device, segments, folder):
     return Forms(segments, texts(2, 8), folder, threshold=0.8, longest=TOKENS, device=device)
 
 
-def test_on_a_device_pytorch_alone_serves(tmp_path):
+def test_on_a_device_pytorch_alone_serves(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "compile_obstacle", lambda device: "")
     forms = _on("meta", [dense()], tmp_path)
     assert list(map(str, forms)) == [
         "eager float32",
@@ -199,6 +200,20 @@ def test_on_a_device_pytorch_alone_serves(tmp_path):
         ("meta", torch.bfloat16)
     }
     assert forms.parts(Form("eager", "bfloat16"))[0] is moved  # each form is made once
+
+
+def test_where_nothing_compiles_the_plain_forms_serve(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "compile_obstacle", lambda device: f"no compiler for {device}")
+    forms = _on("meta", [dense()], tmp_path)
+    assert list(map(str, forms)) == ["eager float32", "eager bfloat16"]
+    assert "eager float32, torch.compile: no compiler for meta" in map(str, forms.missing)
+
+
+def test_without_the_device_no_form_is_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    forms = _on("cuda", [dense()], tmp_path)
+    assert not list(forms)
+    assert "eager float32: PyTorch sees no CUDA device here" in map(str, forms.missing)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import torch
 
 from sparing.core.errors import UsageError
 from sparing.experiment.registry import find_study
+from sparing.report.page import write_report
 from sparing.slim import options as module
 from sparing.slim.evidence.candidates import DENSE, OURS, Candidate
 from sparing.slim.promise import form_name, torch_program
@@ -17,9 +18,10 @@ from tests.slim.conftest import of_name, run_of
 COMPILED = Candidate(DENSE, "eager", "bfloat16", "torch.compile")
 
 
-def test_a_device_that_is_not_here_is_refused_before_anything_is_read(texts_options, tmp_path):
-    if torch.cuda.is_available():
-        pytest.skip("there is a CUDA device here")
+def test_a_device_that_is_not_here_is_refused_before_anything_is_read(
+    texts_options, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UsageError, match="PyTorch sees no CUDA device"):
         find_study("slim").run(replace(texts_options, device="cuda"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -66,6 +68,9 @@ def _checked(result):
     agreed = of_name(result, "agreement", split="test", arm=DENSE, precision="float32")
     assert {r.value for r in agreed} == {1.0}
     assert not of_name(result, "peak_bytes")
+    page = write_report(result.folder)["md"].read_text(encoding="utf-8")
+    assert "dense, compiled PyTorch bfloat16" in page
+    assert f"device: {result.config['identity']['device']}" in page
 
 
 @pytest.mark.slow

@@ -98,6 +98,8 @@ def test_teaching_is_compared_with_the_plain_form_and_with_what_is_printed(works
     assert met(claims, *records) == {better: True, printed: False}
     few = [*seeds_of(arm, "sst2", 2), *records[1:]]
     assert met(claims, *few)[better] == "undecided"
+    planned = new_claims(replace(TAUGHT, seeds=(0, 1)), works["sst2"])
+    assert met(planned, *few)[better] == "undecided"  # though every planned seed is there
 
 
 def test_runs_without_these_tasks_and_variants_have_the_goals_that_they_had(works):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -99,6 +100,23 @@ def compiled_segments(
             chain.every_exit(example_inputs)
             chain.every_exit({name: value[:1] for name, value in example_inputs.items()})
         except Exception as error:  # the errors of a missing or failing compiler vary
-            reason = str(error).strip().partition("\n")[0] or repr(error)
-            raise Unsupported(f"torch.compile does not work here: {reason}") from error
+            raise Unsupported(_not_compiled(error)) from error
     return compiled
+
+
+@cache
+def compile_obstacle(device: str) -> str:
+    """Why torch.compile does not work on a device; empty if it does. One sum is compiled once."""
+    build: Any = torch.compile
+    with warnings.catch_warnings(), torch.inference_mode():
+        warnings.simplefilter("ignore")
+        try:
+            build(lambda numbers: numbers.exp() + 1)(torch.zeros(8, device=device))
+        except Exception as error:
+            return _not_compiled(error)
+    return ""
+
+
+def _not_compiled(error: Exception) -> str:
+    reason = str(error).strip().partition("\n")[0] or repr(error)
+    return f"torch.compile does not work here: {reason}"

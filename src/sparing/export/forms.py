@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from sparing.core.errors import Unsupported
 from sparing.core.processor import multiplies_bfloat16
 from sparing.export._extra import install, missing_packages
-from sparing.export.dense import compiled_segments
+from sparing.export.dense import compile_obstacle, compiled_segments
 from sparing.export.engine import BackEnd, Chain
 from sparing.export.folder import copy_chain, export_chain
 from sparing.export.int8 import Int8Settings, quantise, quantise_module
@@ -241,5 +241,9 @@ def _device_obstacle(form: Form, device: str) -> str:
     """Why a form cannot be built on a device that is not the CPU; empty if it can."""
     if form.engine != "eager":
         return f"it runs on the CPU, not on {device}"
-    known = form.precision != "bfloat16" or not torch.cuda.is_available()
-    return "" if known or torch.cuda.is_bf16_supported(False) else emulated()
+    if device.startswith("cuda"):
+        if not torch.cuda.is_available():
+            return "PyTorch sees no CUDA device here"
+        if form.precision == "bfloat16" and not torch.cuda.is_bf16_supported(False):
+            return emulated()
+    return compile_obstacle(device) if form.settings == COMPILED else ""
