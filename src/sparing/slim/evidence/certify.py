@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -10,10 +10,10 @@ from torch import Tensor
 from sparing.core.errors import DataError
 from sparing.core.record import Label, Record
 from sparing.experiment.run import read_tensors, save_tensors
-from sparing.export.engine import Chain
 from sparing.measure.calibration import upper_bound
 from sparing.measure.inputs import fastest, speed_up, time_inputs
 from sparing.slim.engines import BothForms
+from sparing.slim.evidence.answered import form_answers
 from sparing.slim.evidence.candidates import (
     DENSE,
     Candidate,
@@ -26,13 +26,10 @@ from sparing.slim.evidence.candidates import (
 )
 from sparing.slim.evidence.certified import certified_frontier
 from sparing.slim.evidence.screen import screen
-from sparing.slim.inputs import alone
 from sparing.slim.search.choose import sample
 from sparing.slim.state import is_reference
 from sparing.slim.steps import Steps
-from sparing.tasks import Examples
 
-ENGINES = ("onnxruntime", "openvino", "eager")
 FILE = "form-answers.safetensors"
 PARTS = ("choose", "calibrate")
 # Texts that candidates are timed on, and how many in a row each of them runs.
@@ -43,39 +40,18 @@ Logits = Mapping[Candidate, Tensor]
 def answer_forms(steps: Steps) -> list[Record]:
     """The answers of every form that competes to the texts to choose and to calibrate on.
 
-    They are answered one at a time: INT8 scales that a whole batch shares would make an answer
-    depend on its neighbours.
+    Each form that may be certified answers the texts to calibrate on itself.
     """
     forms, records = screen(steps)
-    both, stored = steps.forms, dict[str, Tensor]()
-    for key in (form.candidate for form in forms if form.competes):
-        after = _answered(key, stored) if steps.answer.exits else None
-        chain = both.chain(key, cascade=key.cascades and steps.answer.exits and after is None)
-        for part, examples in zip(PARTS, steps.parts, strict=True):
-            answers = torch.cat([*_one_by_one(steps, chain, examples, both.at_once(key))])
-            if not answers.isfinite().all():
-                raise DataError(f"{key} gives answers that are not finite numbers")
-            if after is not None:
-                answers = torch.cat([answers, stored[stored_name(after, part)][:, -1:]], 1)
-            stored[stored_name(key, part)] = answers
-        parts = len(chain) + (after is not None)
-        records.append(Record("form_segments", parts, "segments", "modelled", key.labels))
+    keys = [form.candidate for form in forms if form.competes]
+    stored = dict[str, Tensor]()
+    for key, answers in form_answers(steps, keys, steps.parts, {PARTS.index("calibrate")}).items():
+        stored |= {stored_name(key, part): made for part, made in zip(PARTS, answers, strict=True)}
+        segments = answers[0].shape[1]
+        records.append(Record("form_segments", segments, "segments", "modelled", key.labels))
     save_tensors(steps.models.folder / FILE, stored)
     steps.keep(forms=forms)
     return records
-
-
-def _answered(key: Candidate, stored: Mapping[str, Tensor]) -> Candidate | None:
-    """The dense form at the end of a form's cascade, if its answers are stored already.
-
-    In float32 all engines give the same answers, so that any of them serves.
-    """
-    if not key.cascades:
-        return None
-    precision = "float32" if key.precision == "int8" else key.precision
-    engines = [key.engine, *(ENGINES if precision == "float32" else ())]
-    forms = (Candidate(DENSE, engine, precision) for engine in engines)
-    return next((form for form in forms if stored_name(form, PARTS[0]) in stored), None)
 
 
 def time_candidates(steps: Steps) -> list[Record]:
@@ -149,13 +125,6 @@ def answers_of(steps: Steps, both: BothForms, part: str) -> dict[Candidate, Tens
 def stored_name(key: Candidate, part: str) -> str:
     """The name of a form's answers to a part in ``FILE``."""
     return "|".join((part, key.model, key.engine, key.precision, key.settings))
-
-
-def _one_by_one(steps: Steps, chain: Chain, examples: Examples, at_once: int) -> Iterator[Tensor]:
-    """The answers (1, exits, width) to each example alone, in their order."""
-    task = steps.task
-    for row, made in enumerate(alone(task, examples, chain.every_exit, at_once)):
-        yield torch.stack([task.read(at, examples, [row]) for at in made.unbind(1)], 1)
 
 
 def _speeds(steps: Steps, both: BothForms, listed: Sequence[Candidate]) -> dict[Candidate, float]:

@@ -12,7 +12,15 @@ from sparing.experiment.owned import ANSWERS
 from sparing.experiment.run import save_tensors
 from sparing.measure.inputs import InputTimes, fastest
 from sparing.slim.engines import BothForms
-from sparing.slim.evidence.candidates import DENSE, OURS, Candidate, Screened, Timed
+from sparing.slim.evidence.answered import form_answers
+from sparing.slim.evidence.candidates import (
+    DENSE,
+    OURS,
+    Candidate,
+    Screened,
+    Timed,
+    answers_at,
+)
 from sparing.slim.evidence.changed import changed_of, write_changed
 from sparing.slim.search.exits import decide, outcomes
 from sparing.slim.state import is_reference
@@ -219,22 +227,26 @@ def early_exits(steps: Steps) -> list[Record]:
 def answer_all(steps: Steps) -> list[Record]:
     """Score and agreement of all tested forms on the whole test split, one input at a time.
 
-    Timing may have used only some of it. The logits go to ``answers.safetensors`` under the forms'
-    names, beside ``labels``, so that runs can be pooled example by example. The served form's
-    changed answers go to ``changed.jsonl``.
+    Timing may have used only some of it. The served form answers by its own files, the others'
+    answers are read off those after every exit. The logits go to ``answers.safetensors`` under the
+    forms' names, beside ``labels``, so that runs can be pooled example by example. The served
+    form's changed answers go to ``changed.jsonl``.
     """
     test, both = steps.task.test, steps.forms
-    logits: dict[str, Tensor] = {}
-    listed = tested(steps, both)
-    for one in listed:
-        logits[str(one)] = logits_one_by_one(steps, both.run(one), test, both.at_once(one))
+    listed, best = tested(steps, both), steps.served()
+    exits = form_answers(steps, {one.key: None for one in listed if one != best}, [test])
+    logits = {
+        str(one): answers_at(exits[one.key][0], one.threshold, cascade=one.cascade)[0]
+        for one in listed
+        if one != best
+    }
+    logits[str(best)] = logits_one_by_one(steps, both.run(best), test, both.at_once(best))
     static = steps.static()
     if static is not None:
         logits[STATIC] = logits_one_by_one(steps, lambda x: static(**x).logits.detach(), test)
     save_tensors(steps.models.folder / ANSWERS, {**logits, "labels": test.labels})
     dense = next(str(o) for o in listed if (o.model, o.precision) == (DENSE, EXACT))
-    served = logits[str(steps.served())]
-    changed = changed_of(steps.task, test, served, logits[dense], steps.answer)
+    changed = changed_of(steps.task, test, logits[str(best)], logits[dense], steps.answer)
     write_changed(steps.models.folder, changed)
     forms = {str(one): one.labels for one in listed}
     forms |= {STATIC: _static_form(steps.served()).labels} if static is not None else {}

@@ -1,0 +1,109 @@
+"""The answers of forms after every exit, to each example alone, and which of them are shared."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from sparing.core.errors import DataError
+from sparing.export.engine import Chain
+from sparing.slim.evidence.candidates import DENSE, Candidate
+from sparing.slim.inputs import alone
+from sparing.slim.steps import Steps
+from sparing.tasks import Examples
+
+EXACT = "float32"
+# Engines in float32 share answers if those to so many examples differ by at most this.
+COMPARED, CLOSE = 48, 1e-4
+Answered = Mapping[Candidate, tuple[Tensor, ...]]
+
+
+def form_answers(
+    steps: Steps,
+    keys: Iterable[Candidate],
+    parts: Sequence[Examples],
+    certified: Collection[int] = (),
+) -> Answered:
+    """The answers of forms without thresholds to each part, as (examples, exits, width).
+
+    Examples are answered one at a time: INT8 scales that a whole batch shares would make an answer
+    depend on its neighbours. Where a cascade may follow, the last answers are the dense model's.
+
+    In float32 one engine answers for the others of its model, if they answer ``COMPARED`` examples
+    as it does. To the parts numbered in ``certified``, slim's engines each give their own answers:
+    a certificate is of one form. Raises ``DataError`` for answers that are not finite.
+    """
+    done: dict[Candidate, tuple[Tensor, ...]] = {}
+    for key in sorted(keys, key=_turn):
+        done[key] = _answered(steps, key, parts, certified, done)
+    return done
+
+
+def _turn(key: Candidate) -> tuple[bool, bool, bool]:
+    """Whose answers others use go first: dense, float32, and files, which run side by side."""
+    return key.model != DENSE, key.precision != EXACT, key.engine == "eager"
+
+
+def _answered(
+    steps: Steps,
+    key: Candidate,
+    parts: Sequence[Examples],
+    certified: Collection[int],
+    done: Answered,
+) -> tuple[Tensor, ...]:
+    """One form's answers to each part; ``done`` are those of the forms before it."""
+    last = _end_of_cascade(steps, key, done)
+    chain = steps.forms.chain(key, cascade=last is None and _may_cascade(steps, key))
+    twin = _twin(steps, key, chain, parts[0], done)
+    answers = []
+    for number, examples in enumerate(parts):
+        if twin is not None and (key.model == DENSE or number not in certified):
+            answers.append(done[twin][number].clone())
+            continue
+        made = torch.cat([*_one_by_one(steps, key, chain, examples)])
+        if not made.isfinite().all():
+            raise DataError(f"{key} gives answers that are not finite numbers")
+        answers.append(made if last is None else torch.cat([made, done[last][number][:, -1:]], 1))
+    return tuple(answers)
+
+
+def _may_cascade(steps: Steps, key: Candidate) -> bool:
+    return key.cascades and steps.answer.exits
+
+
+def _end_of_cascade(steps: Steps, key: Candidate, done: Answered) -> Candidate | None:
+    """The dense form at the end of a form's cascade, if its answers are known.
+
+    In float32 all engines give the same answers, so that any of them serves.
+    """
+    if not _may_cascade(steps, key):
+        return None
+    precision = EXACT if key.precision == "int8" else key.precision
+    forms = [one for one in done if (one.model, one.precision) == (DENSE, precision)]
+    same = [one for one in forms if one.engine == key.engine]
+    return next(iter([*same, *(forms if precision == EXACT else ())]), None)
+
+
+def _twin(
+    steps: Steps, key: Candidate, chain: Chain, examples: Examples, done: Answered
+) -> Candidate | None:
+    """The same model's form in float32 in another engine, if it gives the same answers."""
+    if key.precision != EXACT:
+        return None
+    twins = (one for one in done if (one.model, one.precision) == (key.model, EXACT))
+    twin = next(twins, None)
+    if twin is None:
+        return None
+    rows = list(range(0, len(examples), max(1, len(examples) // COMPARED)))[:COMPARED]
+    made = torch.cat([*_one_by_one(steps, key, chain, examples.subset(rows))])
+    known = done[twin][0][rows, : made.shape[1]]
+    return twin if bool(((made - known).abs() <= CLOSE).all()) else None
+
+
+def _one_by_one(steps: Steps, key: Candidate, chain: Chain, examples: Examples) -> Iterator[Tensor]:
+    """The answers (1, exits, width) to each example alone, in their order."""
+    task, at_once = steps.task, steps.forms.at_once(key)
+    for row, made in enumerate(alone(task, examples, chain.every_exit, at_once)):
+        yield torch.stack([task.read(at.float(), examples, [row]) for at in made.unbind(1)], 1)
