@@ -31,6 +31,7 @@ import torch
 import torch.nn.functional as F
 
 from sparing.core.errors import SparingError, UsageError, nearest
+from sparing.core.heap import return_freed
 from sparing.core.reading import parse_json
 from sparing.engines.children import run_module
 
@@ -206,7 +207,7 @@ def _resident_growth(call: Callable[[], object]) -> tuple[int, str]:
     _load_kernels()
     _read_mapped_weights()
     gc.collect()
-    _return_free_memory()
+    return_freed()  # the call must not reuse it
     lifetime_before = _lifetime_peak()
     before = psutil.Process().memory_info().rss
     if _reset_kernel_peak():
@@ -241,14 +242,6 @@ def _read_mapped_weights() -> None:
             start, end = (int(number, 16) for number in addresses.split("-"))
             pages = (ctypes.c_ubyte * (end - start)).from_address(start)
             bytes(memoryview(pages)[:: mmap.PAGESIZE])
-
-
-def _return_free_memory() -> None:
-    """Return freed heap to the system (glibc): the call must not reuse it."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
 
 
 def _reset_kernel_peak() -> bool:

@@ -15,6 +15,7 @@ from torch import nn
 from transformers import PreTrainedModel, TrainingArguments
 
 from sparing.core.errors import FULL_DISK, CheckpointError, Unsupported, UsageError, nearest
+from sparing.core.heap import freed_kept
 from sparing.core.processor import multiplies_bfloat16
 from sparing.core.progress import waiting
 from sparing.core.ranks import first, is_alone, wait_for_all
@@ -94,7 +95,7 @@ def train(
         objective = usual_loss(task.answer, teacher, recipe.distillation)
     elif teacher is not None:
         raise UsageError("give train a teacher or an objective, which has its own; not both")
-    with errors_shared(), _disk_errors(folder), quiet(), generators_kept():
+    with errors_shared(), _disk_errors(folder), quiet(), generators_kept(), freed_kept():
         join_for(model, recipe, objective)
         return _run(model, task, recipe, folder, objective, resume, on_progress, meter)
 
