@@ -168,7 +168,7 @@ class Options:
 
 
 BUDGETS = {
-    "quick": Options(timed_examples=300, rounds=2, train_tokens=100_000),
+    "quick": Options(timed_examples=300, rounds=2, train_tokens=100_000, memory=False),
     "standard": Options(static_control=True),
 }
 
