@@ -53,9 +53,14 @@ def calls(monkeypatch):
 
 
 def test_usual_settings_come_back_after_an_error_and_memory_is_given_back(calls):
-    with pytest.raises(KeyboardInterrupt), heap.freed_kept():
-        before = list(calls)
-        raise KeyboardInterrupt
+    def interrupted():
+        with heap.freed_kept():
+            before.extend(calls)
+            raise KeyboardInterrupt
+
+    before = []
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert before == [("mallopt", *pair) for pair in heap.KEPT.items()]
     after = [("mallopt", *pair) for pair in heap.USUAL.items()]
     assert calls == [*before, *after, ("malloc_trim", 0)]
