@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from sparing.core.errors import UsageError
+from sparing.measure.calibration import examples_needed
 from sparing.slim.models import recipes
 from sparing.slim.options import LONG_SHARES, with_fewer
-from sparing.slim.study import BUDGETS, Options
+from sparing.slim.study import BUDGETS, Options, task_of
 from sparing.tasks import load_task
 
 
@@ -21,7 +22,7 @@ def expressions():
 
 @pytest.mark.parametrize("most", [1, 100, 500])
 def test_training_inputs_have_so_many_tokens_at_most(expressions, most):
-    fewer = with_fewer(expressions, most)
+    fewer = with_fewer(expressions, Options(train_tokens=most))
     tokens = sum(fewer.train.lengths)
     assert len(fewer.train) == 1 or tokens <= most
     assert most == 1 or tokens > most - max(expressions.train.lengths)
@@ -30,13 +31,16 @@ def test_training_inputs_have_so_many_tokens_at_most(expressions, most):
 
 
 def test_other_splits_stay_as_they_are(expressions):
-    fewer = with_fewer(expressions, 100)
+    fewer = with_fewer(expressions, Options(train_tokens=100))
     assert fewer.validation is expressions.validation
     assert fewer.test is expressions.test
 
 
 def test_a_draw_is_the_same_twice_and_is_not_the_first_rows(expressions):
-    once, again = with_fewer(expressions, 100), with_fewer(expressions, 100)
+    once, again = (
+        with_fewer(expressions, Options(train_tokens=100)),
+        with_fewer(expressions, Options(train_tokens=100)),
+    )
     assert once.train.digest == again.train.digest
     first = expressions.train.subset(range(len(once.train)))
     assert once.train.digest != first.digest
@@ -44,19 +48,50 @@ def test_a_draw_is_the_same_twice_and_is_not_the_first_rows(expressions):
 
 @pytest.mark.parametrize("most", [0, 10**9])
 def test_without_a_limit_or_below_it_nothing_is_drawn(expressions, most):
-    assert with_fewer(expressions, most).train is expressions.train
+    assert with_fewer(expressions, Options(train_tokens=most)).train is expressions.train
 
 
 def test_a_picture_counts_all_its_tokens():
     digits = load_task("digits", patch_size=4)
-    fewer = with_fewer(digits, 10 * digits.tokens)
+    fewer = with_fewer(digits, Options(train_tokens=10 * digits.tokens))
     assert len(fewer.train) == 10
     assert torch.is_tensor(fewer.train.inputs)
 
 
-def test_quick_limits_what_is_trained_on_and_standard_does_not():
-    assert BUDGETS["quick"].train_tokens
-    assert not BUDGETS["standard"].train_tokens
+def test_a_split_to_choose_and_calibrate_on_has_twice_the_inputs_of_a_test(expressions):
+    fewer = with_fewer(expressions, Options(held_out_examples=60, agree=0.9))
+    assert (len(fewer.validation), len(fewer.test)) == (120, 60)
+    assert fewer.train is expressions.train
+    assert fewer.notes[-1].startswith("test: 60 of ")
+
+
+def test_each_part_of_texts_is_limited_alone(toy, texts_file):
+    task, _ = task_of(Options(model=str(toy), task="", texts=str(texts_file)))
+    fewer = with_fewer(task, Options(held_out_examples=90))
+    sizes = {name: len(split) for name, split in fewer.splits.items() if name != "train"}
+    assert sizes == {"validation": 90, "test": 90, "calibrate": 90}
+    some, all_of_them = (rows_of(one.more_tests["calibrate"]) for one in (fewer, task))
+    assert len(some) == 90
+    assert some < all_of_them
+
+
+def rows_of(examples):
+    """The inputs of a split."""
+    return {tuple(row.tolist()) for row in examples.inputs}
+
+
+def test_a_certificate_keeps_the_inputs_that_it_needs(toy, texts_file):
+    task, _ = task_of(Options(model=str(toy), task="", texts=str(texts_file)))
+    fewer = with_fewer(task, Options(held_out_examples=5, agree=0.97))
+    assert len(fewer.more_tests["calibrate"]) == examples_needed(0.03) > 5
+
+
+def test_quick_limits_inputs_and_standard_does_not():
+    quick, standard = BUDGETS["quick"], BUDGETS["standard"]
+    assert quick.train_tokens
+    assert quick.held_out_examples
+    assert not standard.train_tokens
+    assert not standard.held_out_examples
     with pytest.raises(UsageError, match="train_tokens must be at least 0"):
         replace(Options(), train_tokens=-1)
 

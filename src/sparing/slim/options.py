@@ -12,8 +12,10 @@ from sparing.answers import Settings
 from sparing.core.checks import Count, NotNegative, Positive, check_fields, within
 from sparing.core.errors import UsageError, nearest
 from sparing.experiment.inputs.task import drawn, drawn_order, limited
+from sparing.measure.calibration import examples_needed
 from sparing.slim.answer import Answer, answer_of
 from sparing.slim.search.frontier import Variant
+from sparing.slim.texts import CALIBRATE
 from sparing.tasks import Task
 from sparing.train.elastic import Draw
 from sparing.train.recipe import Precision
@@ -95,6 +97,8 @@ class Options:
     attention_dropout: bool = True
     # Inputs that are trained on, sampled up to so many tokens; 0 takes all.
     train_tokens: NotNegative = 0
+    # At most so many inputs to choose on, to calibrate on and to test on, sampled; 0 takes all.
+    held_out_examples: NotNegative = 0
     # Further tasks, or files of texts, to distil on too, without their labels.
     unlabelled: tuple[str, ...] = ()
     # At most so many inputs of each of these; 0 takes all.
@@ -168,13 +172,31 @@ class Options:
 
 
 BUDGETS = {
-    "quick": Options(timed_examples=300, rounds=2, train_tokens=100_000, memory=False),
+    "quick": Options(
+        train_tokens=100_000, held_out_examples=2000, timed_examples=300, rounds=2, memory=False
+    ),
     "standard": Options(static_control=True),
 }
 
 
-def with_fewer(task: Task, most_tokens: int) -> Task:
-    """The task with at most so many training tokens (0: all), of inputs sampled at random."""
+def with_fewer(task: Task, options: Options) -> Task:
+    """The task with as many inputs as the options allow, sampled at random.
+
+    What is calibrated on is never fewer than a certificate without a change needs.
+    """
+    task = _with_fewer_tokens(task, options.train_tokens)
+    most = options.held_out_examples
+    if not most:
+        return task
+    most = max(most, examples_needed(options.changed, options.delta))
+    sizes = {options.choose_on: 2 * most}  # one half to choose on, the other to calibrate on
+    if CALIBRATE in task.splits:
+        sizes = {"validation": most, CALIBRATE: most}
+    return limited(task, {**sizes, "test": most}, drawn, "sampled")
+
+
+def _with_fewer_tokens(task: Task, most_tokens: int) -> Task:
+    """The task with at most so many training tokens; 0 takes all."""
     if not most_tokens:
         return task
     train = task.train

@@ -84,12 +84,13 @@ def _begun(options: Options, folder: Path, data: Path | None) -> tuple[dict[str,
     require_openable_model(options.model)
     refuse_others(options.model, texts=bool(options.texts), task=bool(options.task))
     task, resolved = task_of(options, data)
-    task = with_fewer(task, options.train_tokens)
+    task = with_fewer(task, options)
     _require_held_out(task, options)
     identity = {**asdict(options), "task_options": resolved}
     del identity["keep"]  # it may also be wanted of a finished run
-    if options.device == "cpu":
-        del identity["device"]  # runs of earlier versions go on
+    for name in ("device", "held_out_examples"):
+        if identity[name] == getattr(Options, name):
+            del identity[name]  # runs of earlier versions go on
     steps = steps_of(options, task, folder, data)
     steps.models.require_source()
     config = base_config("slim", plain(identity), [task], [options.model])

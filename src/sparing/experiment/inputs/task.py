@@ -69,6 +69,8 @@ def limited(
         if 0 < most < len(whole):
             note = f"{split}: {most:,} of {len(whole):,} examples, {way}"
             parts: dict[str, Any] = {split: draw(whole, most)}
+            if split in task.more_tests:
+                parts = {"more_tests": {**task.more_tests, **parts}}
             task = replace(task, **parts, notes=(*task.notes, note))
     return task
 
