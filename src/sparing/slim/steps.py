@@ -14,6 +14,7 @@ from torch import Tensor
 from sparing.core.errors import UsageError
 from sparing.core.record import Label, Record
 from sparing.experiment.inputs.fit import token_limit
+from sparing.export.forms import Forms
 from sparing.layers.plan import Plan
 from sparing.measure.inputs import InputTimes, speed_up, time_inputs
 from sparing.slim.answer import Answer
@@ -109,11 +110,15 @@ class Steps:
         They read inputs up to the dense model's limit, also longer ones than the task has.
         """
         baseline, model = self.models.baseline(), self.model()
-        dense = self.engines.dense(baseline)
         slim = self.engines.ours(model, self.plan(), "slim")
         encoder = baseline.encoder if isinstance(baseline, SentenceEncoder) else baseline
         longest = token_limit(encoder) if self.task.kind == "tokens" else None
-        return BothForms(dense, slim, self.engines.thread_count, longest)
+        return BothForms(self.dense_forms, slim, self.engines.thread_count, longest)
+
+    @cached_property
+    def dense_forms(self) -> Forms:
+        """The dense model in every engine and precision."""
+        return self.engines.dense(self.models.baseline())
 
     @cached_property
     def parts(self) -> tuple[Examples, Examples]:

@@ -131,8 +131,8 @@ def _speeds(steps: Steps, both: BothForms, listed: Sequence[Candidate]) -> dict[
     """Each candidate's speed over the fastest dense form in float32."""
     runs = both.runs(listed)
     inputs = sample(steps, steps.parts[0], SAMPLE)
-    threads = steps.engines.thread_count
-    times = time_inputs(runs, inputs, rounds=ROUNDS, threads=threads, block=BLOCK)
+    rounds, threads = min(ROUNDS, steps.options.rounds), steps.engines.thread_count
+    times = time_inputs(runs, inputs, rounds=rounds, threads=threads, block=BLOCK)
     exact = [str(o) for o in listed if (o.model, o.precision) == (DENSE, "float32")]
     baseline = times[fastest(times, exact)]
     return {one: speed_up(times[str(one)], baseline).value for one in listed}

@@ -72,7 +72,7 @@ def choose_plan(steps: Steps) -> list[Record]:
             "no surveyed plan is cheaper than the dense model: there is nothing to cut"
         )
     inputs = sample(steps, steps.parts[0], SAMPLE)
-    dense = float32_runs(steps.engines.dense(steps.models.baseline()), DENSE)
+    dense = float32_runs(steps.dense_forms, DENSE)
     trials: dict[int, SpeedUp] = {}
 
     def speed_of(number: int) -> float:
