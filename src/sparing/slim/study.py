@@ -57,7 +57,7 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
     Raises ``UsageError`` for unknown names, a model that does not fit the task, and a folder that
     holds the model itself.
     """
-    config, steps = _begun(options, folder, data)
+    config, steps, cut = _begun(options, folder, data)
 
     def finish(opened: Run, failures: Sequence[Failure]) -> None:
         # a call may do a part of the steps
@@ -73,18 +73,20 @@ def prepare(options: Options, folder: Path, data: Path | None = None) -> Experim
         lambda records: decide(claims_of(options), RecordTable(records)),
         finish=finish,
         estimate=partial(plan_by_kind, parts=3),
-        notes=tuple(filter(None, [steps.models.new_head])),
+        notes=(*cut, *filter(None, [steps.models.new_head])),
     )
 
 
-def _begun(options: Options, folder: Path, data: Path | None) -> tuple[dict[str, Any], Steps]:
-    """The run's configuration and its steps."""
+def _begun(
+    options: Options, folder: Path, data: Path | None
+) -> tuple[dict[str, Any], Steps, tuple[str, ...]]:
+    """The run's configuration, its steps, and a note on each split that is not taken whole."""
     refuse_model_folder(options.model, folder)
     _require_device(options.device)
     require_openable_model(options.model)
     refuse_others(options.model, texts=bool(options.texts), task=bool(options.task))
-    task, resolved = task_of(options, data)
-    task = with_fewer(task, options)
+    whole, resolved = task_of(options, data)
+    task = with_fewer(whole, options)
     _require_held_out(task, options)
     identity = {**asdict(options), "task_options": resolved}
     del identity["keep"]  # it may also be wanted of a finished run
@@ -95,7 +97,7 @@ def _begun(options: Options, folder: Path, data: Path | None) -> tuple[dict[str,
     steps.models.require_source()
     config = base_config("slim", plain(identity), [task], [options.model])
     config |= _described(options, steps, folder)
-    return config, steps
+    return config, steps, task.notes[len(whole.notes) :]
 
 
 def task_of(options: Options, data: Path | None = None) -> tuple[Task, Mapping[str, Any]]:
