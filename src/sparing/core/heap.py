@@ -19,7 +19,7 @@ GIVEN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", 
 
 @contextmanager
 def freed_kept() -> Iterator[None]:
-    """Keep freed memory in the process, which a training asks for again at its next step.
+    """Keep freed memory in the process, which the next step of a training needs again.
 
     Else the C library gives large blocks back to the system and gets them as new pages, each of
     which the kernel clears: a tenth of the time of a step, or more. Settings from the environment
