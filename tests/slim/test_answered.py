@@ -33,7 +33,7 @@ def steps(texts_run, texts_options, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def asked(steps, monkeypatch):
+def answered_counts(steps, monkeypatch):
     """How many examples each form has answered."""
     counts = dict.fromkeys(KEYS, 0)
     opened = BothForms.chain
@@ -53,10 +53,10 @@ def asked(steps, monkeypatch):
     return counts
 
 
-def test_engines_share_answers_in_float32_but_certify_their_own(steps, asked):
+def test_engines_share_answers_in_float32_but_certify_their_own(steps, answered_counts):
     choose, calibrate = map(len, steps.parts)
     answers = form_answers(steps, KEYS, steps.parts, {1})
-    assert asked == {
+    assert answered_counts == {
         FILES[DENSE]: choose + calibrate,
         DENSE: COMPARED,
         FILES[OURS]: choose + calibrate,
@@ -67,7 +67,7 @@ def test_engines_share_answers_in_float32_but_certify_their_own(steps, asked):
         torch.testing.assert_close(answers[key][1], answers[file][1], atol=1e-5, rtol=0)
 
 
-def test_an_engine_that_answers_otherwise_answers_alone(steps, asked, monkeypatch):
+def test_an_engine_that_answers_otherwise_answers_alone(steps, answered_counts, monkeypatch):
     counted = BothForms.chain
 
     def shifted(both, key, **options):
@@ -78,7 +78,7 @@ def test_an_engine_that_answers_otherwise_answers_alone(steps, asked, monkeypatc
 
     monkeypatch.setattr(BothForms, "chain", shifted)
     answers = form_answers(steps, KEYS, [steps.parts[0]])
-    assert asked[OURS] == COMPARED + len(steps.parts[0])
+    assert answered_counts[OURS] == COMPARED + len(steps.parts[0])
     exits = answers[OURS][0].shape[1] - 1  # behind them is the dense model
     expected = answers[FILES[OURS]][0][:, :exits] + 1e-3
     torch.testing.assert_close(answers[OURS][0][:, :exits], expected, atol=1e-5, rtol=0)
