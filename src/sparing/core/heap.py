@@ -21,9 +21,9 @@ GIVEN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", 
 def freed_kept() -> Iterator[None]:
     """Keep freed memory in the process, which the next step of a training needs again.
 
-    Else the C library gives large blocks back to the system and gets them as new pages, each of
-    which the kernel clears: a tenth of the time of a step, or more. Settings from the environment
-    are left alone, and elsewhere than with glibc nothing changes.
+    Else the C library gives large blocks back and gets new pages, which the kernel clears: a tenth
+    of the time of a step, or more. Settings from the environment are left alone. Elsewhere than
+    with glibc nothing changes.
     """
     change = _function("mallopt")
     if change is None or any(name in os.environ for name in GIVEN):
