@@ -11,7 +11,7 @@ from sparing.core.errors import UsageError
 from sparing.measure.calibration import examples_needed
 from sparing.slim.models import recipes
 from sparing.slim.options import LONG_SHARES, with_fewer
-from sparing.slim.study import BUDGETS, Options, task_of
+from sparing.slim.study import BUDGETS, Options, prepare, task_of
 from sparing.tasks import load_task
 
 
@@ -84,6 +84,18 @@ def test_a_certificate_keeps_the_inputs_that_it_needs(toy, texts_file):
     task, _ = task_of(Options(model=str(toy), task="", texts=str(texts_file)))
     fewer = with_fewer(task, Options(held_out_examples=5, agree=0.97))
     assert len(fewer.more_tests["calibrate"]) == examples_needed(0.03) > 5
+
+
+def test_the_start_says_which_splits_are_not_taken_whole(toy, texts_file, tmp_path):
+    options = Options(model=str(toy), task="", texts=str(texts_file), held_out_examples=90)
+    cut = prepare(options, tmp_path / "run").notes
+    assert [note.partition(":")[0] for note in cut] == ["validation", "calibrate", "test"]
+    assert prepare(replace(options, held_out_examples=0), tmp_path / "run").notes == ()
+
+
+def test_runs_from_before_a_limit_of_inputs_go_on(toy, texts_file, tmp_path):
+    options = Options(model=str(toy), task="", texts=str(texts_file))
+    assert "held_out_examples" not in prepare(options, tmp_path / "run").config["identity"]
 
 
 def test_quick_limits_inputs_and_standard_does_not():
