@@ -29,19 +29,21 @@ with freed_kept():
 """
 
 
+GLIBC = heap._function("mallopt") is not None
+
+
 @pytest.fixture(autouse=True)
 def usual(monkeypatch):
     for name in heap.GIVEN:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.skipif(heap._function("mallopt") is None, reason="not glibc")
 def test_freed_memory_is_used_again_without_new_pages():
+    """Elsewhere than with glibc it may be as before."""
     command = [sys.executable, "-c", PAGES]
     seen = subprocess.run(command, env=os.environ, capture_output=True, text=True, check=True)
     before, inside = map(int, seen.stdout.split())
-    assert before > 100
-    assert 10 * inside < before
+    assert before > max(100, 10 * inside) or not GLIBC
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from sparing.slim.models import recipes
 from sparing.slim.options import LONG_SHARES, with_fewer
 from sparing.slim.study import BUDGETS, Options, prepare, task_of
 from sparing.tasks import load_task
+from sparing.tasks.shared.compared import Compared
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +85,22 @@ def test_a_certificate_keeps_the_inputs_that_it_needs(toy, texts_file):
     task, _ = task_of(Options(model=str(toy), task="", texts=str(texts_file)))
     fewer = with_fewer(task, Options(held_out_examples=5, agree=0.97))
     assert len(fewer.more_tests["calibrate"]) == examples_needed(0.03) > 5
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"compared": Compared(torch.tensor([[0, 1], [2, 3]]), torch.ones(2))},
+        {"queries": torch.arange(60)},
+    ],
+    ids=["pairs", "rankings"],
+)
+def test_a_test_of_pairs_or_rankings_stays_whole(expressions, kind):
+    whole = expressions.test.subset(range(60))
+    task = replace(expressions, test=replace(whole, **kind))
+    fewer = with_fewer(task, Options(held_out_examples=20, agree=0.8))
+    assert fewer.test is task.test
+    assert len(fewer.validation) == 40
 
 
 def test_the_start_says_which_splits_are_not_taken_whole(toy, texts_file, tmp_path):

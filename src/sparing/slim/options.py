@@ -182,7 +182,8 @@ BUDGETS = {
 def with_fewer(task: Task, options: Options) -> Task:
     """The task with as many inputs as the options allow, sampled at random.
 
-    What is calibrated on is never fewer than a certificate without a change needs.
+    What is calibrated on is never fewer than a certificate without a change needs. A test of pairs
+    or of rankings stays whole: a part of their rows would be another test.
     """
     task = _with_fewer_tokens(task, options.train_tokens)
     most = options.held_out_examples
@@ -192,7 +193,9 @@ def with_fewer(task: Task, options: Options) -> Task:
     sizes = {options.choose_on: 2 * most}  # one half to choose on, the other to calibrate on
     if CALIBRATE in task.splits:
         sizes = {"validation": most, CALIBRATE: most}
-    return limited(task, {**sizes, "test": most}, drawn, "sampled")
+    if task.test.compared is None and task.test.queries is None:
+        sizes["test"] = most
+    return limited(task, sizes, drawn, "sampled")
 
 
 def _with_fewer_tokens(task: Task, most_tokens: int) -> Task:

@@ -81,21 +81,25 @@ def _end_of_cascade(steps: Steps, key: Candidate, done: Answered) -> Candidate |
     if not _may_cascade(steps, key):
         return None
     precision = EXACT if key.precision == "int8" else key.precision
-    forms = [one for one in done if (one.model, one.precision) == (DENSE, precision)]
+    forms = _known(done, DENSE, precision)
     same = [one for one in forms if one.engine == key.engine]
-    return next(iter([*same, *(forms if precision == EXACT else ())]), None)
+    usable = same or (forms if precision == EXACT else [])
+    return usable[0] if usable else None
+
+
+def _known(done: Answered, model: str, precision: str) -> list[Candidate]:
+    """The forms of a model and precision whose answers are known, in their order."""
+    return [one for one in done if (one.model, one.precision) == (model, precision)]
 
 
 def _twin(
     steps: Steps, key: Candidate, chain: Chain, examples: Examples, done: Answered
 ) -> Candidate | None:
     """The same model's form in float32 in another engine, if it gives the same answers."""
-    if key.precision != EXACT:
+    twins = _known(done, key.model, EXACT) if key.precision == EXACT else []
+    if not twins:
         return None
-    twins = (one for one in done if (one.model, one.precision) == (key.model, EXACT))
-    twin = next(twins, None)
-    if twin is None:
-        return None
+    twin = twins[0]
     rows = list(range(0, len(examples), max(1, len(examples) // COMPARED)))[:COMPARED]
     made = torch.cat([*_one_by_one(steps, key, chain, examples.subset(rows))])
     known = done[twin][0][rows, : made.shape[1]]
