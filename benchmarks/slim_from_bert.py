@@ -34,7 +34,7 @@ from sparing.measure.inputs import InputTimes, speed_up, time_inputs
 from sparing.report.markdown import plain_table
 from sparing.report.run import read_run
 from sparing.slim.inputs import inputs_of
-from sparing.slim.options import Options
+from sparing.slim.options import Options, with_fewer
 from sparing.slim.promise import promise_of
 from sparing.slim.steps import Steps
 from sparing.slim.study import steps_of, task_of
@@ -49,7 +49,7 @@ def steps_in(folder: Path) -> Steps:
     """The steps of a run, as it was begun."""
     given = read_run(folder).config["identity"]
     options = Options(**{n: tuple(v) if isinstance(v, list) else v for n, v in given.items()})
-    return steps_of(options, task_of(options)[0], folder)
+    return steps_of(options, with_fewer(task_of(options)[0], options), folder)
 
 
 def bert_base(steps: Steps) -> BertForSequenceClassification:

@@ -20,6 +20,21 @@ from sparing.slim.evidence.candidates import Candidate, Point, Screened, Timed
 from sparing.transfer.adaptive import FrontierPoint
 
 FILE = "state.json"
+# Fields that a file of an earlier version may lack.
+LATER = {"ways"}
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to serve a plan: it changes at most a share ``epsilon`` of the choosing answers.
+
+    ``own`` are the mean FLOPs of the plan with its exits, as a share of the dense model's, and
+    ``deferred`` is the share of inputs that go on to the dense model.
+    """
+
+    epsilon: float
+    own: float
+    deferred: float
 
 
 @dataclass(frozen=True)
@@ -28,13 +43,15 @@ class Surveyed(FrontierPoint):
 
     ``divergence`` is the mean KL divergence of its answers from the dense model's, and ``changed``
     the share of answers with another class. ``fixed`` says that all inputs run all its layers, and
-    ``on_front`` that no plan beats it in FLOPs and score.
+    ``on_front`` that no plan beats it in FLOPs and score. ``ways`` are those to serve it with
+    exits.
     """
 
     divergence: float = 0.0
     changed: float = 0.0
     fixed: bool = False
     on_front: bool = False
+    ways: tuple[Way, ...] = ()
 
     def to_frontier(self) -> FrontierPoint:
         """The point without the fields of the survey."""
@@ -135,9 +152,9 @@ def _decoded(kind: Any, value: Any) -> Any:
         return Plan.from_dict(value)
     if isinstance(kind, type) and is_dataclass(kind):
         hints = get_type_hints(kind)
-        if not isinstance(value, dict) or value.keys() != hints.keys():
+        if not isinstance(value, dict) or hints.keys() != value.keys() | (LATER & hints.keys()):
             raise TypeError(f"it does not hold the fields of a {kind.__name__}")
-        return kind(**{name: _decoded(hint, value[name]) for name, hint in hints.items()})
+        return kind(**{name: _decoded(hints[name], one) for name, one in value.items()})
     if get_origin(kind) is UnionType:
         return None if value is None else _decoded(get_args(kind)[0], value)
     if get_origin(kind) is tuple and isinstance(value, list):

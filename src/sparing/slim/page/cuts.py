@@ -59,6 +59,11 @@ def _words(run: Run) -> str:
             unit=divergence_unit(run),
         )
     ]
+    expected = run.table.find("expected_cost")
+    if expected is not None:
+        cost = wording.share(expected.value or 0.0, 0)
+        share = wording.share(number_of(expected, "epsilon"), 0)
+        words.append(prose("expected", cost=cost, share=share))
     tuned = run.table.find("fixed_width_score", kind="depth", depth=plan.layers)
     if tuned is not None:
         words.append(prose("tuned", divergence=divergence_text(number_of(tuned, "divergence"))))

@@ -10,19 +10,20 @@ from torch import Tensor
 
 from sparing.core.errors import UsageError
 from sparing.core.record import Label, Record
+from sparing.export.forms import COMPILED
 from sparing.layers.plan import Plan
 from sparing.measure.calibration import most_changes
 from sparing.measure.inputs import SpeedUp, fastest, speed_up, time_inputs
-from sparing.slim.engines import Runs, float32_runs
+from sparing.slim.engines import Runs, float32_runs, logits_of
 from sparing.slim.inputs import inputs_of
-from sparing.slim.search.exits import Outcomes
-from sparing.slim.search.frontier import Point, Variant, best, random_control, survey
-from sparing.slim.state import Surveyed
+from sparing.slim.search.expected import cheapest, ways_of
+from sparing.slim.search.frontier import Point, best, random_control, survey
+from sparing.slim.state import Surveyed, Way
 from sparing.slim.steps import DENSE, OURS, Steps
 from sparing.tasks import Examples
 from sparing.tasks.shared.scores import metric
 
-SAMPLE, ROUNDS, BLOCK = 60, 3, 6
+SAMPLE, FEW, ROUNDS, BLOCK = 60, 24, 3, 6
 MOST_TRIALS = 6
 
 
@@ -32,12 +33,16 @@ def survey_plans(steps: Steps) -> list[Record]:
     variants, reference = steps.options.variants(steps.task), steps.dense_logits
     points: list[Point] = []
     controls: list[Point] = []
-    seen: dict[Variant, Outcomes] = {}
-    for variant, outcomes, its_points in survey(
+    ways: dict[Point, tuple[Way, ...]] = {}
+    most = certifiable_shares(steps)
+    for _, outcomes, its_points in survey(
         model, steps.task, examples, variants, reference, whole, steps.answer
     ):
         points += its_points
-        seen[variant] = outcomes
+        for point in its_points:
+            if point.kind == "depth" and point.cost_share < 1:
+                end, dense = point.plan.layers, (whole, reference)
+                ways[point] = ways_of(outcomes, end, dense, most, steps.answer)
         exiting = [point for point in best(its_points) if point.kind == "exits"]
         controls += [
             random_control(steps.task, outcomes, point, whole, reference) for point in exiting
@@ -50,6 +55,7 @@ def survey_plans(steps: Steps) -> list[Record]:
             changed=point.changed,
             fixed=point.kind == "depth",
             on_front=point in front,
+            ways=ways.get(point, ()),
         )
         for point in points
         if point in front or point.kind == "depth"
@@ -61,49 +67,70 @@ def survey_plans(steps: Steps) -> list[Record]:
 
 
 def choose_plan(steps: Steps) -> list[Record]:
-    """Choose the plan to cut out, without exits: those come later and make it faster still.
+    """Choose the plan to cut out, without exits: those are chosen later, for every form.
 
-    It is the cheapest that can be certified. Where none can be, plans are timed on real texts, and
-    the nearest to dense that is fast enough is chosen.
+    It is the one that is expected to be served fastest, with exits and the dense model at the end.
+    Where none is expected to be faster than the dense model, plans are timed on real texts, and the
+    nearest to dense that is fast enough is chosen.
     """
-    front = nearest_plans(steps.state.fixed)
-    if not front:
+    plans = [point for point in steps.state.fixed if point.cost_share < 1]
+    if not plans:
         raise UsageError(
             "no surveyed plan is cheaper than the dense model: there is nothing to cut"
         )
     inputs = sample(steps, steps.parts[0], SAMPLE)
     dense = float32_runs(steps.dense_forms, DENSE)
-    trials: dict[int, SpeedUp] = {}
+    trials: dict[Surveyed, SpeedUp] = {}
 
-    def speed_of(number: int) -> float:
-        if number not in trials:
-            trials[number] = _trial(steps, front[number].plan, dense, inputs)
-        return trials[number].value
+    def speed_of(point: Surveyed) -> float:
+        if point not in trials:
+            trials[point] = _trial(steps, point.plan, dense, inputs)
+        return trials[point].value
 
-    number = certifiable(front, steps)
-    if number is None:
-        number = choose(len(front), speed_of, steps.options.speed)
-    reached = speed_of(number) >= steps.options.speed
-    steps.keep(chosen=front[number])
-    records = [_record("trial_speed", front[n], trial) for n, trial in trials.items()]
-    return [*records, _record("chosen_plan", front[number], reached=reached)]
+    records, rate = _dense_rate(steps, plans)
+    expected = cheapest(plans, certifiable_shares(steps), rate)
+    if expected is None:
+        front = nearest_plans(plans)
+        point = front[choose(len(front), lambda n: speed_of(front[n]), steps.options.speed)]
+    else:
+        point = expected.point
+        labels: dict[str, Label] = {"plan": _plan(point), "epsilon": expected.epsilon}
+        records += [Record("expected_cost", expected.cost, "share", "modelled", labels)]
+    reached = speed_of(point) >= steps.options.speed
+    steps.keep(chosen=point)
+    records += [_record("trial_speed", timed, trial) for timed, trial in trials.items()]
+    return [*records, _record("chosen_plan", point, reached=reached)]
 
 
-def certifiable(front: Sequence[Surveyed], steps: Steps) -> int | None:
-    """The number of the cheapest plan that can be certified, or None.
+def certifiable_shares(steps: Steps) -> dict[float, float]:
+    """For each epsilon the share of changed answers that is certified, where there is any.
 
-    It can be certified if as many changes among the calibration inputs still are. Of the shares of
-    changed answers that are certified, the one that is served is tried first, then larger ones.
-    Nothing is assumed of the fine-tuning that follows: in six runs it left 0.5 to 1.4 of a plan's
-    changed answers.
+    The epsilon that is served comes first, then larger ones. Nothing is assumed of the fine-tuning
+    that follows: in six runs it left 0.5 to 1.4 of a plan's changed answers.
     """
     count, delta = len(steps.parts[1]), steps.options.delta
-    for epsilon in sorted(share for share in steps.epsilons if share >= steps.epsilon):
-        most = most_changes(count, epsilon, delta) / count
-        for number, point in enumerate(front):
-            if point.changed <= most:
-                return number
-    return None
+    listed = sorted(epsilon for epsilon in steps.epsilons if epsilon >= steps.epsilon)
+    most = {epsilon: most_changes(count, epsilon, delta) / count for epsilon in listed}
+    return {epsilon: share for epsilon, share in most.items() if share >= 0}
+
+
+def _dense_rate(steps: Steps, plans: Sequence[Surveyed]) -> tuple[list[Record], float]:
+    """The time of the dense model in its fastest precision over that in float32, with its record.
+
+    Plans gain as much by a lower precision. It is 1 where no plan goes on to the dense model: all
+    plans gain alike then.
+    """
+    if not any(point.ways for point in plans):
+        return [], 1.0
+    forms = [form for form in steps.dense_forms if form.settings != COMPILED]
+    runs = {str(form): logits_of(steps.dense_forms[form]) for form in forms}
+    inputs = sample(steps, steps.parts[0], FEW)
+    threads = steps.engines.thread_count
+    times = time_inputs(runs, inputs, rounds=ROUNDS, threads=threads, block=BLOCK)
+    exact = [str(form) for form in forms if form.precision == "float32"]
+    best = fastest(times, list(runs))
+    rate = speed_up(times[fastest(times, exact)], times[best]).value
+    return [Record("dense_rate", rate, "ratio", "measured", {"form": best})], rate
 
 
 def nearest_plans(fixed: Sequence[Surveyed]) -> list[Surveyed]:
@@ -165,7 +192,7 @@ def sample(
 def _record(name: str, point: Surveyed, trial: SpeedUp | None = None, **more: Label) -> Record:
     """A plan with its speed if it was timed, else its share of the dense FLOPs."""
     labels: dict[str, Label] = {
-        "plan": json.dumps(point.plan.to_dict()),
+        "plan": _plan(point),
         "cost_share": point.cost_share,
         "score": point.score,
         "divergence": point.divergence,
@@ -174,3 +201,7 @@ def _record(name: str, point: Surveyed, trial: SpeedUp | None = None, **more: La
     if trial is None:
         return Record(name, point.cost_share, "share", "modelled", labels)
     return Record(name, trial.value, "ratio", "measured", labels, trial.interval)
+
+
+def _plan(point: Surveyed) -> str:
+    return json.dumps(point.plan.to_dict())
