@@ -3,11 +3,11 @@
     python benchmarks/slim_choice.py RUN [RUN ...] --plans 0.5x4,1x5 --rate 0.4 --output FILE
 
 A plan is a width and a number of layers. Each is cut out of the run's model of all widths and
-fine-tuned as slim does it. What is fine-tuned is read back. For every share of changed answers the
-table has the speed that slim expects of a plan before it is fine-tuned, and the one that is
-certified afterwards, both over the dense model in float32, with exits and the dense model at the
-end. Speeds are of FLOPs, those of a plan times ``--rate``: the time of the dense model in INT8 over
-that in float32. Nothing is timed, so it may run beside other work.
+fine-tuned as slim does it; the one that the run chose is read back. For every share of changed
+answers the table has the speed that slim expects of a plan before it is fine-tuned, and the one
+that is certified afterwards, both over the dense model in float32, with exits and the dense model
+at the end. Speeds are of FLOPs, those of a plan times ``--rate``: the time of the dense model in
+INT8 over that in float32. Nothing is timed, so it may run beside other work.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from slim_from_bert import steps_in
+from sparing.core.errors import SparingError
 from sparing.core.writing import write_atomically
 from sparing.experiment.study import base_config
 from sparing.layers.plan import Plan
@@ -50,8 +51,11 @@ HEADS = ("run", "plan", "", *(f"at {100 * epsilon:g} %" for epsilon in EPSILONS)
 
 def parsed(text: str) -> tuple[float, int]:
     """A width and a number of layers, as in ``0.5x4``."""
-    width, layers = text.split("x")
-    return float(width), int(layers)
+    try:
+        width, layers = text.split("x")
+        return float(width), int(layers)
+    except ValueError:
+        raise SystemExit(f"a plan is a width and layers, as in 0.5x4; got {text!r}") from None
 
 
 def expected_speeds(steps: Steps, width: float, layers: int, rate: float) -> list[float | None]:
@@ -71,8 +75,10 @@ def expected_speeds(steps: Steps, width: float, layers: int, rate: float) -> lis
 
 def tuned_plan(steps: Steps, width: float, layers: int, precision: Any) -> Path:
     """The folder of a plan of the run that is cut out and fine-tuned, by ``train_at_width``."""
-    model = steps.models.adaptive()
+    model, chosen = steps.models.adaptive(), steps.state.chosen
     plan: Plan = Variant(width).plan(model).shortened(layers)
+    if chosen is not None and chosen.plan == plan:
+        return steps.models.folder / "models" / steps.state.folder
     stops = tuple(number for number in model.encoder.exits if number < layers)
     plan = replace(plan, exits=stops, threshold=SOME)
     recipe = steps.models.recipe
@@ -115,8 +121,7 @@ def measure(folder: Path, plans: Sequence[str], rate: float, precision: str) -> 
     """A row for each plan of one run."""
     steps = steps_in(folder)
     rows = []
-    for text in plans:
-        width, layers = parsed(text)
+    for text, (width, layers) in zip(plans, map(parsed, plans), strict=True):
         tuned = tuned_plan(steps, width, layers, precision)
         expected = expected_speeds(steps, width, layers, rate)
         certified = certified_speeds(steps, tuned, rate)
@@ -146,8 +151,11 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="a file for the numbers, as JSON")
     given = parser.parse_args()
     rows: list[Any] = []
-    for folder in given.runs:
-        rows += measure(folder, given.plans.split(","), given.rate, given.precision)
+    try:
+        for folder in given.runs:
+            rows += measure(folder, given.plans.split(","), given.rate, given.precision)
+    except SparingError as error:
+        raise SystemExit(str(error)) from error
     print(table(rows))
     if given.output is not None:
         names = [folder.name for folder in given.runs]
