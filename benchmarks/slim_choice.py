@@ -3,10 +3,10 @@
     python benchmarks/slim_choice.py RUN [RUN ...] --plans 0.5x4,1x5 --rate 0.4 --output FILE
 
 A plan is a width and a number of layers. Each is cut out of the run's model of all widths and
-fine-tuned as slim does it; the one that the run chose is read back. For every share of changed
-answers the table has the speed that slim expects of a plan before it is fine-tuned, and the one
-that is certified afterwards, both over the dense model in float32, with exits and the dense model
-at the end. Speeds are of FLOPs, those of a plan times ``--rate``: the time of the dense model in
+fine-tuned as slim does it; the one that the run chose is read back. The table has speeds over the
+dense model in float32, with exits and the dense model at the end, for every share of changed
+answers. One line is what slim expects before a plan is fine-tuned, the other one is certified
+afterwards. Speeds are of FLOPs, those of a plan times ``--rate``: the time of the dense model in
 INT8 over that in float32. Nothing is timed, so it may run beside other work.
 """
 
@@ -113,8 +113,8 @@ def certified_speeds(steps: Steps, folder: Path, rate: float) -> list[float | No
 def cost_of(candidate: Candidate, seen: Outcomes, logits: Any, whole: float, rate: float) -> float:
     """The time of a candidate over that of the dense model in float32, by its FLOPs."""
     _, exits = answers_at(logits, candidate.threshold, cascade=candidate.cascade)
-    own, deferred = spent(seen, seen.plan.layers, exits)
-    return rate * own / whole + deferred
+    flops, deferred = spent(seen, seen.plan.layers, exits)
+    return rate * flops / whole + deferred
 
 
 def measure(folder: Path, plans: Sequence[str], rate: float, precision: str) -> list[Any]:

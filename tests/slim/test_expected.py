@@ -62,15 +62,15 @@ def slow_way(seen, layers, reference, whole, most, cascade):
 def test_ways_are_those_of_a_loop_over_inputs(seen, layers):
     outcomes, reference = seen
     whole = 900.0
-    found = ways_of(outcomes, layers, (whole, reference), MOST)
+    result = ways_of(outcomes, layers, (whole, reference), MOST)
     expected = []
     for cascade in (False, True):
         for epsilon, most in MOST.items():
             slow = slow_way(outcomes, layers, reference, whole, most, cascade)
             if slow is not None:
                 expected.append((epsilon, *slow))
-    assert len({way.epsilon for way in found}) == len(MOST)
-    assert [(w.epsilon, w.own, w.deferred) for w in found] == [
+    assert len({way.epsilon for way in result}) == len(MOST)
+    assert [(w.epsilon, w.plan_share, w.deferred) for w in result] == [
         pytest.approx(one, rel=1e-9) for one in expected
     ]
 
@@ -112,12 +112,12 @@ def test_a_cost_is_that_of_the_cheapest_way(rate, changed, cost):
 def test_the_first_share_at_which_a_plan_is_faster_decides():
     slow = surveyed(0.9, 0.04, Way(0.05, 0.9, 0.3), Way(0.08, 0.5, 0.0))
     narrow = surveyed(0.3, 0.5, Way(0.05, 0.3, 0.75), Way(0.08, 0.3, 0.0))
-    found = cheapest([slow, narrow], {0.05: 0.03, 0.08: 0.06}, 1.0)
-    assert found is not None
-    assert (found.point, found.epsilon, found.cost) == (narrow, 0.08, pytest.approx(0.3))
-    found = cheapest([slow, narrow], {0.05: 0.045, 0.08: 0.06}, 1.0)
-    assert found is not None
-    assert (found.point, found.epsilon) == (slow, 0.05)
+    result = cheapest([slow, narrow], {0.05: 0.03, 0.08: 0.06}, 1.0)
+    assert result is not None
+    assert (result.point, result.epsilon, result.cost) == (narrow, 0.08, pytest.approx(0.3))
+    result = cheapest([slow, narrow], {0.05: 0.045, 0.08: 0.06}, 1.0)
+    assert result is not None
+    assert (result.point, result.epsilon) == (slow, 0.05)
     assert cheapest([slow, narrow], {0.05: 0.03}, 1.0) is None
     assert cheapest([slow, narrow], {}, 1.0) is None
 

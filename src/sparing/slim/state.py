@@ -28,12 +28,12 @@ LATER = {"ways"}
 class Way:
     """One way to serve a plan: it changes at most a share ``epsilon`` of the choosing answers.
 
-    ``own`` are the mean FLOPs of the plan with its exits, as a share of the dense model's, and
+    ``plan_share`` are the mean FLOPs of the plan with its exits, as a share of the dense model's.
     ``deferred`` is the share of inputs that go on to the dense model.
     """
 
     epsilon: float
-    own: float
+    plan_share: float
     deferred: float
 
 

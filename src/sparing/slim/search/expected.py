@@ -27,9 +27,8 @@ def ways_of(
     """The cheapest ways to serve a plan of so many layers, with exits and with a cascade.
 
     ``dense`` holds the mean FLOPs of the dense model and its answers, ``most`` for each epsilon the
-    share of answers that may change. For each of them there are up to two ways, at the lowest
-    threshold that changes no more: one that ends at the last layer, and one that ends at the dense
-    model. Empty where inputs may not exit.
+    share of answers that may change. One way ends at the last layer, the other one at the dense
+    model, both at the lowest threshold that changes no more. Empty where inputs may not exit.
     """
     if not answer.exits:
         return ()
@@ -42,8 +41,8 @@ def ways_of(
         for epsilon, share in most.items():
             fits = [exits for (_, exits), has in zip(tried, changed, strict=True) if has <= share]
             for exits in fits[:1]:
-                own, deferred = spent(seen, layers, exits)
-                ways.append(Way(epsilon, own / whole, deferred))
+                flops, deferred = spent(seen, layers, exits)
+                ways.append(Way(epsilon, flops / whole, deferred))
     return tuple(ways)
 
 
@@ -64,8 +63,8 @@ def spent(seen: Outcomes, layers: int, exits: Int[Tensor, " examples"]) -> tuple
     numbers = [number for number in seen.exits if number <= layers]
     plan = replace(seen.plan.shortened(layers), exits=tuple(numbers[:-1]), threshold=SOME)
     stops = torch.tensor(numbers)[exits.clamp(max=len(numbers) - 1)]
-    own = leave_at(seen, plan, stops).flops.mean()
-    return float(own), float((exits == len(numbers)).double().mean())
+    flops = leave_at(seen, plan, stops).flops.mean()
+    return float(flops), float((exits == len(numbers)).double().mean())
 
 
 def expected_cost(point: Surveyed, epsilon: float, most: float, rate: float) -> float | None:
@@ -76,7 +75,7 @@ def expected_cost(point: Surveyed, epsilon: float, most: float, rate: float) -> 
     take the dense model's time in float32 too. None where the plan changes more in every way.
     """
     ways = [way for way in point.ways if way.epsilon == epsilon]
-    costs = [rate * way.own + way.deferred for way in ways]
+    costs = [rate * way.plan_share + way.deferred for way in ways]
     if point.changed <= most:
         costs.append(rate * point.cost_share)
     return min(costs, default=None)
