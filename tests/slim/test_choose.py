@@ -14,9 +14,11 @@ from sparing.measure.inputs import SpeedUp
 from sparing.slim.engines import Engines
 from sparing.slim.search import choose as choosing
 from sparing.slim.search.choose import best_fixed, choose, nearest_plans
+from sparing.slim.search.expected import expected_cost
 from sparing.slim.state import State, Surveyed, read_state, write_state
 from sparing.slim.study import Options, steps_of
 from sparing.tasks import Examples, load_task
+from tests.slim.conftest import of_name
 
 # A layer more costs a fifth more, is nearer to dense, and slower: 5, 2.5, 1.7, 1.25 times.
 SHARES = {layers: 0.2 * layers for layers in (1, 2, 3, 4)}
@@ -79,6 +81,8 @@ def test_a_plan_that_a_cheaper_one_equals_is_never_timed(chosen):
         # without a point of one's own: 95 % first, then 92 %
         (0.0, {1: 0.30, 2: 0.09, 3: 0.03, 4: 0.01}, 4),
         (0.0, {1: 0.30, 2: 0.09, 3: 0.036, 4: 0.03}, 3),
+        # 97 % without a change is not tried: it is not what is served
+        (0.0, {1: 0.30, 2: 0.09, 3: 0.01, 4: 0.0}, 3),
     ],
 )
 def test_the_cheapest_plan_that_can_be_certified_is_cut_out(chosen, agree, changed, depth):
@@ -139,3 +143,18 @@ def test_the_example_for_export_is_the_two_longest_inputs(tmp_path):
     example = Engines(replace(task, validation=held), tmp_path, 1).example()
     assert sorted(example["input_ids"].amax(-1).tolist()) == [7, 9]
     assert "labels" not in example
+
+
+def test_a_run_measures_the_rate_and_takes_the_plan_with_the_least_cost(texts_run):
+    (rate,) = of_name(texts_run, "dense_rate")
+    assert (rate.obtained, rate.unit) == ("measured", "ratio")
+    assert 0 < rate.value <= 1
+    (expected,) = of_name(texts_run, "expected_cost")
+    (chosen,) = of_name(texts_run, "chosen_plan")
+    assert expected.labels["plan"] == chosen.labels["plan"]
+    plans = [plan for plan in read_state(texts_run.folder).fixed if plan.cost_share < 1]
+    assert any(plan.ways for plan in plans)
+    epsilon = expected.labels["epsilon"]
+    costs = [expected_cost(plan, epsilon, 0.0, rate.value) for plan in plans]
+    assert expected.value <= min(cost for cost in costs if cost is not None)
+    assert expected.value < 1
