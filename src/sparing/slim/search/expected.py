@@ -13,8 +13,7 @@ from sparing.slim.answer import CLASS, Answer
 from sparing.slim.evidence.candidates import THRESHOLDS, answers_at
 from sparing.slim.search.exits import Outcomes, leave_at
 from sparing.slim.state import Surveyed, Way
-
-SOME = 0.5  # a plan below 1 computes its exits
+from sparing.slim.steps import SOME
 
 
 def ways_of(
