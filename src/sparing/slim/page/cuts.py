@@ -215,7 +215,8 @@ def trials_block(run: Run) -> Block:
         Column("Speed in float32", lambda t: speed_cell(run, t)),
     ]
     target = wording.factor(max(1.0, lookups.option(run, "speed", 2.0)))
-    explain = prose("trials", target=target) if trials else prose("no-trials")
+    rule = "trials" if run.table.find("expected_cost") is None else "trials-expected"
+    explain = prose(rule, target=target) if trials else prose("no-trials")
     return table("trials", "Plans timed in the choice", explain, trials, columns)
 
 
