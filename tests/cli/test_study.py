@@ -84,7 +84,7 @@ def test_a_plan_says_what_its_seeds_could_tell(command, tmp_path):
     assert few.keys() == more.keys() != set()
     for goal, effect in few.items():
         assert (effect["seeds"], more[goal]["seeds"]) == (4, 16)
-        assert effect["known"] in (5, 17, 60)  # those of the run with the most seeds of its variants
+        assert effect["known"] in (5, 17, 60)  # of the run with the most seeds
         assert 0 < more[goal]["effect"] < effect["effect"] / 2
     shown = command(*planned, "--set", "seeds=4").out
     assert "smallest effects that the planned seeds decide" in shown
