@@ -38,7 +38,7 @@ from sparing.slim.evidence.candidates import (
 )
 from sparing.slim.evidence.certified import EPSILONS, certified_frontier
 from sparing.slim.search.exits import Outcomes, outcomes
-from sparing.slim.search.expected import expected_cost, spent, ways_of, with_dense
+from sparing.slim.search.expected import Rate, expected_cost, spent, ways_of, with_dense
 from sparing.slim.search.fixed_width import train_at_width
 from sparing.slim.search.frontier import Variant, points_of
 from sparing.slim.state import Surveyed
@@ -67,9 +67,10 @@ def expected_speeds(steps: Steps, width: float, layers: int, rate: float) -> lis
     most = {epsilon: most_changes(count, epsilon, delta) / count for epsilon in EPSILONS}
     points = points_of(steps.task, variant, seen, (whole, reference), steps.answer)
     point = next(p for p in points if p.kind == "depth" and p.plan.layers == layers)
-    ways = ways_of(seen, layers, (whole, reference), most, steps.answer)
+    ways = ways_of(seen, layers, (whole, reference), most)
     surveyed = Surveyed(point.plan, point.cost_share, 0.0, changed=point.changed, ways=ways)
-    costs = [expected_cost(surveyed, epsilon, most[epsilon], rate) for epsilon in EPSILONS]
+    rates = [Rate(rate, 1.0)]
+    costs = [expected_cost(surveyed, epsilon, most[epsilon], rates) for epsilon in EPSILONS]
     return [None if cost is None else 1 / cost for cost in costs]
 
 
@@ -95,8 +96,7 @@ def certified_speeds(steps: Steps, folder: Path, rate: float) -> list[float | No
     dense = (steps.dense_logits, steps.calibration_logits)
     seen = [outcomes(model, steps.task, part, plan) for part in steps.parts]
     both = [
-        with_dense(one, plan.layers, reference)[0]
-        for one, reference in zip(seen, dense, strict=True)
+        with_dense(one, plan.layers, reference) for one, reference in zip(seen, dense, strict=True)
     ]
     count, delta = len(steps.parts[1]), steps.options.delta
     shares = shares_to_try(count, EPSILONS, delta)

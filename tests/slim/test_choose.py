@@ -11,10 +11,10 @@ import torch
 from sparing.core.errors import UsageError
 from sparing.layers.plan import Plan
 from sparing.measure.inputs import SpeedUp
-from sparing.slim.engines import Engines
+from sparing.slim.engines import Engines, cascade_precision
 from sparing.slim.search import choose as choosing
 from sparing.slim.search.choose import best_fixed, choose, nearest_plans
-from sparing.slim.search.expected import expected_cost
+from sparing.slim.search.expected import Rate, expected_cost
 from sparing.slim.state import State, Surveyed, read_state, write_state
 from sparing.slim.study import Options, steps_of
 from sparing.tasks import Examples, load_task
@@ -145,16 +145,22 @@ def test_the_example_for_export_is_the_two_longest_inputs(tmp_path):
     assert "labels" not in example
 
 
-def test_a_run_measures_the_rate_and_takes_the_plan_with_the_least_cost(texts_run):
-    (rate,) = of_name(texts_run, "dense_rate")
-    assert (rate.obtained, rate.unit) == ("measured", "ratio")
-    assert 0 < rate.value <= 1
+def test_a_run_measures_rates_and_takes_the_plan_with_the_least_cost(texts_run):
+    rates = {record.labels["form"]: record for record in of_name(texts_run, "dense_rate")}
+    assert {(rate.obtained, rate.unit) for rate in rates.values()} == {("measured", "ratio")}
+    exact = [rate.value for form, rate in rates.items() if form.endswith("float32")]
+    assert min(exact) == 1.0
     (expected,) = of_name(texts_run, "expected_cost")
     (chosen,) = of_name(texts_run, "chosen_plan")
     assert expected.labels["plan"] == chosen.labels["plan"]
     plans = [plan for plan in read_state(texts_run.folder).fixed if plan.cost_share < 1]
     assert any(plan.ways for plan in plans)
     epsilon = expected.labels["epsilon"]
-    costs = [expected_cost(plan, epsilon, 0.0, rate.value) for plan in plans]
+    costs = [expected_cost(plan, epsilon, 0.0, [Rate(1.0, 1.0)]) for plan in plans]
     assert expected.value <= min(cost for cost in costs if cost is not None)
     assert expected.value < 1
+
+
+def test_inputs_of_an_int8_plan_go_on_to_the_dense_model_in_float32():
+    precisions = ("float32", "bfloat16", "int8")
+    assert list(map(cascade_precision, precisions)) == ["float32", "bfloat16", "float32"]

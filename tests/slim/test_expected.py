@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 import torch
 
 from sparing.layers.plan import Plan
-from sparing.slim.answer import Number
 from sparing.slim.evidence.candidates import THRESHOLDS
 from sparing.slim.search.exits import Outcomes
-from sparing.slim.search.expected import cheapest, expected_cost, ways_of
+from sparing.slim.search.expected import Rate, cheapest, expected_cost, ways_of
 from sparing.slim.state import State, Surveyed, Way, read_state, write_state
 
 COUNT, CLASSES, HEAD = 400, 3, 7
@@ -82,44 +80,41 @@ def test_a_plan_with_one_exit_is_served_with_the_dense_model_alone(seen):
     assert all(way.deferred > 0 for way in ways)
 
 
-def test_answers_without_exits_have_no_ways(seen):
-    outcomes, reference = seen
-    assert ways_of(outcomes, 4, (900.0, reference), MOST, Number(0.1)) == ()
-
-
 def surveyed(cost, changed, *ways):
     """A surveyed plan with these ways."""
     plan = Plan((2,), (8,))
     return Surveyed(plan, cost, 0.5, changed=changed, fixed=True, ways=ways)
 
 
+ALIKE, INT8, BFLOAT16 = Rate(1.0, 1.0), Rate(0.4, 1.0), Rate(0.5, 0.5)
+
+
 @pytest.mark.parametrize(
-    ("rate", "changed", "cost"),
+    ("rates", "changed", "cost"),
     [
-        (1.0, 0.5, 0.5),  # 0.3 and 0.2 go on; exits alone cost 0.55
-        (0.4, 0.5, 0.22),  # exits alone: lower precision does not speed up those that go on
-        (0.4, 0.01, 0.16),  # the whole plan without exits
+        ([ALIKE], 0.5, 0.5),  # 0.3 and 0.2 go on; exits alone cost 0.55
+        ([ALIKE, INT8], 0.5, 0.22),  # exits alone: INT8 does not speed up those that go on
+        ([ALIKE, BFLOAT16], 0.5, 0.25),  # those that go on are faster too
+        ([INT8], 0.01, 0.16),  # the whole plan without exits
     ],
 )
-def test_a_cost_is_that_of_the_cheapest_way(rate, changed, cost):
+def test_a_cost_is_that_of_the_cheapest_way(rates, changed, cost):
     point = surveyed(0.4, changed, Way(0.05, 0.55, 0.0), Way(0.05, 0.3, 0.2), Way(0.08, 0.1, 0.0))
-    if changed < 0.04:
-        point = replace(point, ways=point.ways[1:])
-    assert expected_cost(point, 0.05, 0.04, rate) == pytest.approx(cost)
-    assert expected_cost(point, 0.01, 0.005, rate) is None
+    assert expected_cost(point, 0.05, 0.04, rates) == pytest.approx(cost)
+    assert expected_cost(point, 0.01, 0.005, rates) is None
 
 
 def test_the_first_share_at_which_a_plan_is_faster_decides():
     slow = surveyed(0.9, 0.04, Way(0.05, 0.9, 0.3), Way(0.08, 0.5, 0.0))
     narrow = surveyed(0.3, 0.5, Way(0.05, 0.3, 0.75), Way(0.08, 0.3, 0.0))
-    result = cheapest([slow, narrow], {0.05: 0.03, 0.08: 0.06}, 1.0)
+    result = cheapest([slow, narrow], {0.05: 0.03, 0.08: 0.06}, [ALIKE])
     assert result is not None
     assert (result.point, result.epsilon, result.cost) == (narrow, 0.08, pytest.approx(0.3))
-    result = cheapest([slow, narrow], {0.05: 0.045, 0.08: 0.06}, 1.0)
+    result = cheapest([slow, narrow], {0.05: 0.045, 0.08: 0.06}, [ALIKE])
     assert result is not None
     assert (result.point, result.epsilon) == (slow, 0.05)
-    assert cheapest([slow, narrow], {0.05: 0.03}, 1.0) is None
-    assert cheapest([slow, narrow], {}, 1.0) is None
+    assert cheapest([slow, narrow], {0.05: 0.03}, [ALIKE]) is None
+    assert cheapest([slow, narrow], {}, [ALIKE]) is None
 
 
 def test_a_state_without_ways_is_read(tmp_path):

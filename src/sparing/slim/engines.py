@@ -151,8 +151,8 @@ class BothForms:
         form = Form(key.engine, key.precision, key.settings)  # type: ignore[arg-type]
         parts = list(forms.parts(form))
         if cascade:
-            precision = "float32" if key.precision == "int8" else key.precision
-            parts += self.dense.parts(self.dense.find(key.engine, precision))
+            form = self.dense.find(key.engine, cascade_precision(key.precision))
+            parts += self.dense.parts(form)
         return parts
 
     def files(self, key: Candidate, *, cascade: bool) -> list[Any]:
@@ -218,6 +218,11 @@ class BothForms:
     def _served(self, one: Candidate, shared: dict[Any, Segment] | None) -> Chain:
         """A candidate as it is served; files that are not open in ``shared`` are opened."""
         return self._opened(self.files(one.key, cascade=one.cascade), one.key, shared)
+
+
+def cascade_precision(precision: str) -> str:
+    """The precision of the dense model at the end of a cascade: INT8 answers too would differ."""
+    return "float32" if precision == "int8" else precision
 
 
 def float32_runs(forms: Forms, name: str) -> Runs:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sparing.core.errors import DataError
 from sparing.export.engine import Chain
+from sparing.slim.engines import cascade_precision
 from sparing.slim.evidence.candidates import DENSE, Candidate
 from sparing.slim.inputs import alone
 from sparing.slim.steps import Steps
@@ -80,7 +81,7 @@ def _end_of_cascade(steps: Steps, key: Candidate, done: Answered) -> Candidate |
     """
     if not _may_cascade(steps, key):
         return None
-    precision = EXACT if key.precision == "int8" else key.precision
+    precision = cascade_precision(key.precision)
     forms = _known(done, DENSE, precision)
     same = [one for one in forms if one.engine == key.engine]
     usable = same or (forms if precision == EXACT else [])

@@ -83,6 +83,9 @@ class Candidate:
         return ", ".join(parts + (["then dense"] if self.cascade else []))
 
 
+ANY = Candidate(OURS, "", "")
+
+
 @dataclass(frozen=True)
 class Screened:
     """A form without exits, and how fast it is on a few texts.
@@ -186,17 +189,36 @@ def candidates_of(
     """
     listed, taken = [key], {_way(key, logits)}
     for cascade in (False, True):
-        if logits.shape[1] == 1 or (not cascade and logits.shape[1] == 2):
-            continue
-        tried = [replace(key, threshold=t, cascade=cascade) for t in THRESHOLDS]
-        changed = [float(changed_by(one, logits, reference).mean()) for one in tried]
-        for share in shares:
-            fits = [one for one, seen in zip(tried, changed, strict=True) if seen <= share]
-            for one in fits[:1]:
-                if _way(one, logits) not in taken:
-                    taken.add(_way(one, logits))
-                    listed.append(one)
+        boldest = boldest_thresholds(logits, reference, shares, cascade=cascade)
+        for threshold in boldest.values():
+            one = replace(key, threshold=threshold, cascade=cascade)
+            if _way(one, logits) not in taken:
+                taken.add(_way(one, logits))
+                listed.append(one)
     return listed
+
+
+def boldest_thresholds(
+    logits: Float[Tensor, "texts exits classes"],
+    reference: Float[Tensor, "texts classes"],
+    shares: Sequence[float],
+    *,
+    cascade: bool,
+) -> dict[float, float]:
+    """The lowest threshold that changes at most that share of the answers, for each share.
+
+    A share that no threshold keeps is left out. Empty where no input can exit earlier.
+    """
+    if logits.shape[1] == 1 or (not cascade and logits.shape[1] == 2):
+        return {}
+    tried = [replace(ANY, threshold=threshold, cascade=cascade) for threshold in THRESHOLDS]
+    changed = [float(changed_by(one, logits, reference).mean()) for one in tried]
+    boldest = {}
+    for share in shares:
+        fits = [t for t, seen in zip(THRESHOLDS, changed, strict=True) if seen <= share]
+        if fits:
+            boldest[share] = fits[0]
+    return boldest
 
 
 def _way(candidate: Candidate, logits: Float[Tensor, "texts exits classes"]) -> bytes:

@@ -63,7 +63,8 @@ def _words(run: Run) -> str:
     if expected is not None:
         cost = wording.share(expected.value or 0.0, 0)
         share = wording.share(number_of(expected, "epsilon"), 0)
-        words.append(prose("expected", cost=cost, share=share))
+        rule = "expected" if run.table.all("dense_rate") else "expected-plain"
+        words.append(prose(rule, cost=cost, share=share))
     tuned = run.table.find("fixed_width_score", kind="depth", depth=plan.layers)
     if tuned is not None:
         words.append(prose("tuned", divergence=divergence_text(number_of(tuned, "divergence"))))

@@ -14,9 +14,9 @@ from sparing.export.forms import COMPILED
 from sparing.layers.plan import Plan
 from sparing.measure.calibration import most_changes
 from sparing.measure.inputs import SpeedUp, fastest, speed_up, time_inputs
-from sparing.slim.engines import Runs, float32_runs, logits_of
+from sparing.slim.engines import Runs, cascade_precision, float32_runs, logits_of
 from sparing.slim.inputs import inputs_of
-from sparing.slim.search.expected import cheapest, ways_of
+from sparing.slim.search.expected import Rate, cheapest, ways_of
 from sparing.slim.search.frontier import Point, best, random_control, survey
 from sparing.slim.state import Surveyed, Way
 from sparing.slim.steps import DENSE, OURS, Steps
@@ -40,9 +40,8 @@ def survey_plans(steps: Steps) -> list[Record]:
     ):
         points += its_points
         for point in its_points:
-            if point.kind == "depth" and point.cost_share < 1:
-                end, dense = point.plan.layers, (whole, reference)
-                ways[point] = ways_of(outcomes, end, dense, most, steps.answer)
+            if steps.answer.exits and point.kind == "depth" and point.cost_share < 1:
+                ways[point] = ways_of(outcomes, point.plan.layers, (whole, reference), most)
         exiting = [point for point in best(its_points) if point.kind == "exits"]
         controls += [
             random_control(steps.task, outcomes, point, whole, reference) for point in exiting
@@ -87,8 +86,8 @@ def choose_plan(steps: Steps) -> list[Record]:
             trials[point] = _trial(steps, point.plan, dense, inputs)
         return trials[point].value
 
-    records, rate = _dense_rate(steps, plans)
-    expected = cheapest(plans, certifiable_shares(steps), rate)
+    records, rates = _dense_rates(steps, plans)
+    expected = cheapest(plans, certifiable_shares(steps), rates)
     if expected is None:
         front = nearest_plans(plans)
         point = front[choose(len(front), lambda n: speed_of(front[n]), steps.options.speed)]
@@ -114,23 +113,27 @@ def certifiable_shares(steps: Steps) -> dict[float, float]:
     return {epsilon: share for epsilon, share in most.items() if share >= 0}
 
 
-def _dense_rate(steps: Steps, plans: Sequence[Surveyed]) -> tuple[list[Record], float]:
-    """The time of the dense model in its fastest precision over that in float32, with its record.
+def _dense_rates(steps: Steps, plans: Sequence[Surveyed]) -> tuple[list[Record], list[Rate]]:
+    """The rate of every dense form that is not compiled, with its record.
 
-    Plans gain as much by a lower precision. It is 1 where no plan goes on to the dense model: all
-    plans gain alike then.
+    Without exits they are not needed: all plans gain alike by a lower precision.
     """
     if not any(point.ways for point in plans):
-        return [], 1.0
-    forms = [form for form in steps.dense_forms if form.settings != COMPILED]
-    runs = {str(form): logits_of(steps.dense_forms[form]) for form in forms}
-    inputs = sample(steps, steps.parts[0], FEW)
-    threads = steps.engines.thread_count
-    times = time_inputs(runs, inputs, rounds=ROUNDS, threads=threads, block=BLOCK)
-    exact = [str(form) for form in forms if form.precision == "float32"]
-    best = fastest(times, list(runs))
-    rate = speed_up(times[fastest(times, exact)], times[best]).value
-    return [Record("dense_rate", rate, "ratio", "measured", {"form": best})], rate
+        return [], [Rate(1.0, 1.0)]
+    forms, few = steps.dense_forms, sample(steps, steps.parts[0], FEW)
+    listed = [form for form in forms if form.settings != COMPILED]
+    runs = {str(form): logits_of(forms[form]) for form in listed}
+    times = time_inputs(runs, few, rounds=ROUNDS, threads=steps.engines.thread_count, block=BLOCK)
+    best = times[fastest(times, [str(form) for form in listed if form.precision == "float32"])]
+    slower = {name: speed_up(best, seen) for name, seen in times.items()}
+    records, rates = [], []
+    for form in listed:
+        rate = slower[str(form)]
+        last = forms.find(form.engine, cascade_precision(form.precision))
+        rates.append(Rate(rate.value, slower[str(last)].value))
+        labels: dict[str, Label] = {"form": str(form)}
+        records.append(Record("dense_rate", rate.value, "ratio", "measured", labels, rate.interval))
+    return records, rates
 
 
 def nearest_plans(fixed: Sequence[Surveyed]) -> list[Surveyed]:

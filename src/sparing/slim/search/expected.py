@@ -9,11 +9,22 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from sparing.slim.answer import CLASS, Answer
-from sparing.slim.evidence.candidates import THRESHOLDS, answers_at
+from sparing.slim.evidence.candidates import answers_at, boldest_thresholds
 from sparing.slim.search.exits import Outcomes, leave_at
 from sparing.slim.state import Surveyed, Way
 from sparing.slim.steps import SOME
+
+
+@dataclass(frozen=True)
+class Rate:
+    """The time of a dense form over that of the fastest one in float32, for single inputs.
+
+    A plan in that engine and precision gains as much. ``deferred`` is the rate of the form that
+    inputs go on to: in INT8 it is the dense model in float32.
+    """
+
+    plan: float
+    deferred: float
 
 
 def ways_of(
@@ -21,25 +32,21 @@ def ways_of(
     layers: int,
     dense: tuple[float, Float[Tensor, "examples classes"]],
     most: Mapping[float, float],
-    answer: Answer = CLASS,
 ) -> tuple[Way, ...]:
     """The cheapest ways to serve a plan of so many layers, with exits and with a cascade.
 
     ``dense`` holds the mean FLOPs of the dense model and its answers, ``most`` for each epsilon the
     share of answers that may change. One way ends at the last layer, the other one at the dense
-    model, both at the lowest threshold that changes no more. Empty where inputs may not exit.
+    model, both at the lowest threshold that changes no more.
     """
-    if not answer.exits:
-        return ()
     whole, reference = dense
-    logits, numbers = with_dense(seen, layers, reference)
+    logits = with_dense(seen, layers, reference)
     ways = []
-    for cascade in (False, True) if len(numbers) > 1 else (True,):
-        tried = [answers_at(logits, threshold, cascade=cascade) for threshold in THRESHOLDS]
-        changed = [answer.changed(answers, reference) for answers, _ in tried]
+    for cascade in (False, True):
+        boldest = boldest_thresholds(logits, reference, list(most.values()), cascade=cascade)
         for epsilon, share in most.items():
-            fits = [exits for (_, exits), has in zip(tried, changed, strict=True) if has <= share]
-            for exits in fits[:1]:
+            if share in boldest:
+                _, exits = answers_at(logits, boldest[share], cascade=cascade)
                 flops, deferred = spent(seen, layers, exits)
                 ways.append(Way(epsilon, flops / whole, deferred))
     return tuple(ways)
@@ -47,11 +54,10 @@ def ways_of(
 
 def with_dense(
     seen: Outcomes, layers: int, reference: Float[Tensor, "examples classes"]
-) -> tuple[Float[Tensor, "examples exits classes"], tuple[int, ...]]:
-    """The answers at a plan's exits up to so many layers, the dense model's last; the layers."""
-    numbers = tuple(number for number in seen.exits if number <= layers)
-    answers = seen.logits[: len(numbers)].transpose(0, 1)
-    return torch.cat([answers, reference[:, None].to(answers.dtype)], dim=1), numbers
+) -> Float[Tensor, "examples exits classes"]:
+    """The answers at a plan's exits up to so many layers, and the dense model's behind them."""
+    answers = seen.logits[: seen.exit_index(layers) + 1].transpose(0, 1)
+    return torch.cat([answers, reference[:, None].to(answers.dtype)], dim=1)
 
 
 def spent(seen: Outcomes, layers: int, exits: Int[Tensor, " examples"]) -> tuple[float, float]:
@@ -59,24 +65,26 @@ def spent(seen: Outcomes, layers: int, exits: Int[Tensor, " examples"]) -> tuple
 
     ``exits`` count from 0, and those that go on to the dense model have the number after the last.
     """
-    numbers = [number for number in seen.exits if number <= layers]
-    plan = replace(seen.plan.shortened(layers), exits=tuple(numbers[:-1]), threshold=SOME)
+    numbers = seen.exits[: seen.exit_index(layers) + 1]
+    plan = replace(seen.plan.shortened(layers), exits=numbers[:-1], threshold=SOME)
     stops = torch.tensor(numbers)[exits.clamp(max=len(numbers) - 1)]
     flops = leave_at(seen, plan, stops).flops.mean()
     return float(flops), float((exits == len(numbers)).double().mean())
 
 
-def expected_cost(point: Surveyed, epsilon: float, most: float, rate: float) -> float | None:
+def expected_cost(
+    point: Surveyed, epsilon: float, most: float, rates: Sequence[Rate]
+) -> float | None:
     """The least time to serve a plan that changes at most that share, over the dense model's.
 
-    Both times are of single inputs. The plan's is its share of FLOPs, times ``rate``: the time of
-    the dense model in its fastest precision over that in float32. Inputs that no exit is sure about
-    take the dense model's time in float32 too. None where the plan changes more in every way.
+    Both are of single inputs, the dense model's in float32. A plan takes its share of FLOPs, and
+    inputs that no exit is sure about take the dense model's time too, both at one of the ``rates``.
+    None where the plan changes more in every way.
     """
     ways = [way for way in point.ways if way.epsilon == epsilon]
-    costs = [rate * way.plan_share + way.deferred for way in ways]
     if point.changed <= most:
-        costs.append(rate * point.cost_share)
+        ways.append(Way(epsilon, point.cost_share, 0.0))
+    costs = [r.plan * way.plan_share + r.deferred * way.deferred for way in ways for r in rates]
     return min(costs, default=None)
 
 
@@ -90,7 +98,7 @@ class Expected:
 
 
 def cheapest(
-    points: Sequence[Surveyed], most: Mapping[float, float], rate: float
+    points: Sequence[Surveyed], most: Mapping[float, float], rates: Sequence[Rate]
 ) -> Expected | None:
     """The plan with the least ``expected_cost``, for the first epsilon that it is below 1 for.
 
@@ -98,7 +106,7 @@ def cheapest(
     no plan is expected to be faster than the dense model in float32.
     """
     for epsilon, share in most.items():
-        costs = ((expected_cost(point, epsilon, share, rate), point) for point in points)
+        costs = ((expected_cost(point, epsilon, share, rates), point) for point in points)
         known = [Expected(point, epsilon, cost) for cost, point in costs if cost is not None]
         best = min(known, key=lambda one: one.cost, default=None)
         if best is not None and best.cost < 1:
