@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import numpy as np
 import onnx
@@ -30,7 +31,14 @@ def three(tmp_path_factory):
     torch.manual_seed(3)
     whole = export_onnx(Answers(2).eval(), texts(2, 8), folder / "whole.onnx")
     small = quantise(paths, folder / "int8")
-    return {"float32": paths, "int8": small, "cascade": [*small, whole]}
+    middle = export_onnx(Answers(2).eval(), texts(2, 8), folder / "middle.onnx")
+    return {
+        "float32": paths,
+        "int8": small,
+        "cascade": [*small, whole],
+        "two": [*paths, middle, whole],
+        "whole": [middle, whole, middle],
+    }
 
 
 def between(chain, inputs, share):
@@ -64,6 +72,68 @@ def test_it_answers_as_its_segments_do(three, form, tmp_path):
     for threshold in (0.0, 1.0):
         seen |= require_same(chain, joined, inputs, threshold)
     assert seen == set(range(len(three[form])))
+
+
+def plain_exits(chain, inputs, threshold, second, first_whole):
+    """Where each input leaves, one after another; a whole model has a threshold of its own."""
+    places = []
+    for every in chain.every_exit(inputs).softmax(-1).amax(-1).tolist():
+        limits = [threshold] * first_whole + [second] * (len(every) - first_whole - 1)
+        sure = [number for number, limit in enumerate(limits) if every[number] > limit]
+        places.append(sure[0] if sure else len(every) - 1)
+    return places
+
+
+@pytest.mark.parametrize(("form", "first_whole"), [("two", 3), ("whole", 1)])
+def test_a_whole_model_in_between_has_a_threshold_of_its_own(three, form, first_whole, tmp_path):
+    chain = Chain(three[form])
+    joined = Chain([join(three[form], tmp_path / "model.onnx")])
+    inputs = texts()
+    sure = chain.every_exit(inputs).softmax(-1).amax(-1)
+    seen = set()
+    for threshold in (0.0, *sure[:, :first_whole].amax(1).quantile(torch.tensor([0.3, 0.6]))):
+        for second in (0.0, *sure[:, first_whole].quantile(torch.tensor([0.3, 0.6])), 1.0):
+            # no confidence is within rounding of a threshold
+            limits = [round(float(limit), 3) + 0.00051 for limit in (threshold, second)]
+            limits = [min(1.0, limit) for limit in limits]
+            for opened in (chain, joined):
+                opened.second = limits[1]
+            expected = plain_exits(chain, inputs, *limits, first_whole)
+            exits = require_same(chain, joined, inputs, limits[0])
+            assert chain(inputs)[1].tolist() == expected
+            alone = [joined({k: v[row : row + 1] for k, v in inputs.items()})[1] for row in (0, 7)]
+            assert [int(one) for one in alone] == [expected[0], expected[7]]
+            seen |= exits
+    assert {0, first_whole, len(three[form]) - 1} <= seen
+
+
+def test_a_second_threshold_is_written_and_read(three, tmp_path):
+    paths = copy_chain(three["two"], tmp_path, threshold=0.7, second=0.6)
+    opened = open_chain(tmp_path)
+    assert (opened.threshold, opened.second) == (0.7, 0.6)
+    assert json.loads((tmp_path / "chain.json").read_text())["version"] == 2
+    chain = Chain(three["two"], 0.7, second=0.6)
+    given = {name: texts()[name].numpy() for name in chain.takes}
+    expected, places = chain(given)
+    logits, exits = open_session(paths[0]).run(["logits", EXIT], given)
+    np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(exits, places)
+    damaged = json.loads((tmp_path / "chain.json").read_text()) | {"second_threshold": 1.5}
+    (tmp_path / "chain.json").write_text(json.dumps(damaged))
+    with pytest.raises(CheckpointError, match="second must be in"):
+        open_chain(tmp_path)
+
+
+def test_a_second_threshold_needs_a_whole_model_in_between(three, tmp_path):
+    for form in ("float32", "cascade"):
+        joined = join(three[form], tmp_path / f"{form}.onnx")
+        for parts in (three[form], [joined]):
+            with pytest.raises(UsageError, match="second is the threshold of a whole model"):
+                Chain(parts, 0.5, second=0.5)
+        copy_chain(three[form], tmp_path / form, threshold=0.5)
+        assert json.loads((tmp_path / form / "chain.json").read_text())["version"] == 1
+    with pytest.raises(UsageError, match="second must be in"):
+        join(three["two"], tmp_path / "model.onnx", second=-0.1)
 
 
 def test_images_have_no_mask(tmp_path):

@@ -97,8 +97,12 @@ print([(token, labels[str(number)]) for token, number in zip(text.tokens, answer
 }
 EXITING = """
     powers = numpy.exp(answer - answer.max())
-    if powers.max() / powers.sum() > chain["threshold"]:
+    if powers.max() / powers.sum() > {limit}:
         break  # sure enough: later segments are not run"""
+# A whole model before the last one has a threshold of its own.
+LIMITS = '''chain[
+        "threshold" if name == chain["segments"][0] or "hidden" in given else "second_threshold"
+    ]'''
 WITHOUT = {"executorch": "In this folder, without sparing; on a phone, by ExecuTorch's library:"}
 RESULTS = {
     "logits": "logits",
@@ -174,6 +178,7 @@ def chain_program(
     texts: Sequence[str],
     *,
     exits: bool,
+    second: bool = False,
     kind: str = "class",
     windows: tuple[int, int] = (0, 0),
 ) -> str:
@@ -182,8 +187,9 @@ def chain_program(
     ``inputs`` are the names of the model's, and ``texts`` a text or a pair as an example; none for
     inputs that no tokenizer makes. A file of ONNX Runtime holds the whole chain. With ``exits`` the
     segments of OpenVINO run in turn until the largest class probability is above the threshold.
-    ``kind`` is what the model answers with. ``windows`` are the most tokens of a window of a
-    passage, and how many tokens of it neighbours share.
+    With ``second`` a whole model before the last one has a threshold of its own. ``kind`` is what
+    the model answers with. ``windows`` are the most tokens of a window of a passage, and how many
+    tokens of it neighbours share.
     """
     example = ", ".join(map(json.dumps, texts))
     if kind == "span":
@@ -199,7 +205,9 @@ def chain_program(
     if engine == "onnxruntime":
         code = SESSION.format(**parts)
     else:
-        code = CHAIN.format(**parts, hint=HINTS[floats], leaving=EXITING if exits else "")
+        limit = LIMITS if second else 'chain["threshold"]'
+        leaving = EXITING.format(limit=limit) if exits else ""
+        code = CHAIN.format(**parts, hint=HINTS[floats], leaving=leaving)
     return f"```python\n{code}\n```"
 
 

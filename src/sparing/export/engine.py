@@ -46,7 +46,8 @@ class Chain:
     again, and at the end. Between two segments
     the inputs with a confidence above ``threshold`` leave. It is the largest class probability,
     unless one is returned. The others go on as a smaller batch, cut to the longest of them. At a
-    threshold of 1 no input exits early.
+    threshold of 1 no input exits early. A whole model between the first segment and the last one
+    has the threshold ``second`` instead.
 
     ``segments`` are modules or files. Modules run in inference mode on their own device (back end
     "eager"). Files run on the CPU: those of ``export_onnx`` (back end "onnxruntime"), or ``.xml``
@@ -60,8 +61,8 @@ class Chain:
     (default: bfloat16 where the processor has it, else float32). Modules and ONNX files have a
     precision of their own, which the argument only names.
 
-    Raises ``UsageError`` for no segments, several kinds at once, modules in training, or a
-    threshold outside [0, 1]. Raises ``Unsupported`` for a precision that the engine or the
+    Raises ``UsageError`` for no segments, several kinds at once, modules in training, a threshold
+    outside [0, 1], or a ``second`` below 1 without a whole model in between. Raises ``Unsupported`` for a precision that the engine or the
     processor does not have.
     """
 
@@ -70,6 +71,7 @@ class Chain:
         segments: Sequence[nn.Module | Path],
         threshold: float = 1.0,
         *,
+        second: float = 1.0,
         thread_count: int = 1,
         longest: int | None = None,
         precision: Precision = "float32",
@@ -95,7 +97,12 @@ class Chain:
         pairs = zip(self._segments, self._segments[1:], strict=False)
         if any("hidden" in later.takes and not before.gives_hidden for before, later in pairs):
             raise UsageError("only the last segment of a chain may give logits alone")
-        self.threshold = threshold
+        self._wholes = frozenset(
+            number
+            for number, one in enumerate(self._segments[1:-1], start=1)
+            if "hidden" not in one.takes
+        )
+        self.threshold, self.second = threshold, second
 
     def _rest(self, precision: Precision, rest: FloatPrecision | None) -> FloatPrecision | None:
         """The precision of what is not in INT8; None in engines that do not choose it."""
@@ -154,9 +161,23 @@ class Chain:
     @threshold.setter
     def threshold(self, value: float) -> None:
         """Set it; raises ``UsageError`` outside [0, 1]."""
-        if not 0 <= value <= 1:
-            raise UsageError(f"threshold must be in [0, 1]; got {value}")
-        self._threshold = value
+        self._threshold = checked_threshold(value, "threshold")
+
+    @property
+    def second(self) -> float:
+        """An input leaves after a whole model before the last one above this."""
+        return self._second
+
+    @second.setter
+    def second(self, value: float) -> None:
+        """Set it; raises ``UsageError`` outside [0, 1], or below 1 without such a model."""
+        self._second = checked_threshold(value, "second")
+        if value < 1 and not (self._wholes or self._segments[0].takes_second):
+            raise UsageError("second is the threshold of a whole model before the last segment")
+
+    def _limit(self, number: int) -> float:
+        """The threshold after a segment."""
+        return self._second if number in self._wholes else self._threshold
 
     def __call__(self, inputs: Mapping[str, Any]) -> tuple[Any, Any]:
         """The logits (batch, classes), and each input's segment number (from 0) of exit.
@@ -221,7 +242,7 @@ class Chain:
         values, _ = self._start(inputs, keep)
         segment = self._segments[0]
         assert isinstance(segment, OnnxSegment)
-        logits, exits = segment.run_joined(values, self._threshold)
+        logits, exits = segment.run_joined(values, self._threshold, self._second)
         return torch.from_numpy(logits), torch.from_numpy(exits)
 
     def _run_one(
@@ -231,7 +252,7 @@ class Chain:
         last = len(self._segments) - 1
         for number, segment in enumerate(self._segments):
             values["hidden"], logits, sure = segment.run(values)
-            if number == last or _sure(logits[0], sure, self._threshold):
+            if number == last or _sure(logits[0], sure, self._limit(number)):
                 break
         return torch.from_numpy(logits), torch.tensor([number])
 
@@ -244,7 +265,7 @@ class Chain:
         places = np.zeros(len(answers), dtype=np.int64)
         going = np.arange(len(answers))
         for number, segment in enumerate(self._segments[1:], start=1):
-            stay = np.flatnonzero(~_all_sure(logits, sure, self._threshold))
+            stay = np.flatnonzero(~_all_sure(logits, sure, self._limit(number - 1)))
             if not stay.size:
                 break
             if stay.size < going.size:
@@ -253,6 +274,13 @@ class Chain:
             values["hidden"], logits, sure = segment.run(values)
             answers[going], places[going] = logits, number
         return torch.from_numpy(answers), torch.from_numpy(places)
+
+
+def checked_threshold(value: float, name: str) -> float:
+    """A threshold; raises ``UsageError`` outside [0, 1]."""
+    if not 0 <= value <= 1:
+        raise UsageError(f"{name} must be in [0, 1]; got {value}")
+    return value
 
 
 def back_end_of(segment: nn.Module | Path) -> BackEnd:

@@ -19,7 +19,8 @@ from sparing.export.joined import join
 from sparing.export.onnx import TOLERANCE, export_onnx
 from sparing.export.openvino import FloatPrecision, Precision, float_precision
 
-VERSION = 1
+# A second threshold came with 2; without one a description is written as before.
+VERSION = 2
 DESCRIPTION = "chain.json"
 # A model of one segment, as optimum names it.
 WHOLE = {"onnxruntime": "onnx/model.onnx", "openvino": "openvino/openvino_model.xml"}
@@ -62,13 +63,14 @@ def describe_chain(
     segments: Sequence[Path],
     *,
     threshold: float,
+    second: float = 1.0,
     longest: int | None = None,
     precision: Precision = "float32",
     rest: FloatPrecision | None = None,
 ) -> None:
     """Write ``chain.json`` beside segments that are already in ``folder``.
 
-    ``precision`` and ``rest`` are those that ``Chain`` opens the segments with. ``rest`` is for
+    The settings are those that ``Chain`` opens the segments with. ``rest`` is for
     INT8 files of OpenVINO: None leaves the choice to the processor that opens them. Raises
     ``UsageError`` for segments that are not there.
     """
@@ -76,7 +78,7 @@ def describe_chain(
         if not path.resolve().is_relative_to(folder.resolve()) or not path.is_file():
             raise UsageError(f"{path} is not in {folder}")
     content: dict[str, Any] = {
-        "version": VERSION,
+        "version": 1 if second == 1 else VERSION,
         "engine": back_end_of(segments[0]),
         "precision": precision,
         "rest": rest,
@@ -84,6 +86,8 @@ def describe_chain(
         "threshold": threshold,
         "longest": longest,
     }
+    if second < 1:
+        content["second_threshold"] = second
     write_atomically(folder / DESCRIPTION, json.dumps(content, indent=2) + "\n")
 
 
@@ -92,6 +96,7 @@ def copy_chain(
     folder: Path,
     *,
     threshold: float = 1.0,
+    second: float = 1.0,
     longest: int | None = None,
     precision: Precision = "float32",
 ) -> list[Path]:
@@ -109,7 +114,7 @@ def copy_chain(
     paths = [folder / name for name in names]
     paths[0].parent.mkdir(parents=True, exist_ok=True)
     if len(segments) > len(paths):
-        join(segments, paths[0], threshold=threshold)
+        join(segments, paths[0], threshold=threshold, second=second)
     else:
         for source, target in zip(segments, paths, strict=True):
             _copy(source, target)
@@ -118,6 +123,7 @@ def copy_chain(
         folder,
         paths,
         threshold=threshold,
+        second=second,
         longest=longest,
         precision=precision,
         rest=float_precision("int8", None) if static else None,
@@ -146,7 +152,8 @@ def open_chain(folder: Path, *, thread_count: int = 1) -> Chain:
         if version > VERSION:
             raise CheckpointError(f"{path} is of version {version}; this sparing reads {VERSION}")
         segments = _segments(folder, content)
-        threshold, longest = float(content["threshold"]), content["longest"]
+        threshold, second = float(content["threshold"]), float(content.get("second_threshold", 1))
+        longest = content["longest"]
         if longest is not None and (type(longest) is not int or longest < 1):
             raise ValueError(f"longest is {quoted(longest)}")
         precision, rest = content["precision"], content["rest"]
@@ -156,6 +163,7 @@ def open_chain(folder: Path, *, thread_count: int = 1) -> Chain:
         return Chain(
             segments,
             threshold,
+            second=second,
             thread_count=thread_count,
             longest=longest,
             precision=precision,

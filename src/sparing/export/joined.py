@@ -13,7 +13,7 @@ from sparing.core.writing import replacing
 from sparing.export._extra import require
 from sparing.export.onnx import MOST_BYTES
 
-EXIT, THRESHOLD = "exit", "threshold"
+EXIT, THRESHOLD, SECOND = "exit", "threshold", "second_threshold"
 HIDDEN, MASK = "hidden", "attention_mask"
 ANSWER = LOGITS[0]
 # Constants of the graph, which its branches see too.
@@ -21,28 +21,32 @@ ZERO, ONE, COLUMN = "join/zero", "join/one", "join/column"
 INTEGERS = {ZERO: [0], ONE: [1], COLUMN: [-1, 1]}
 
 
-def join(segments: Sequence[Path], path: Path, *, threshold: float = 1.0) -> Path:
+def join(
+    segments: Sequence[Path], path: Path, *, threshold: float = 1.0, second: float = 1.0
+) -> Path:
     """Write the ONNX segments of a chain as one file with the same answers, and return its path.
 
     It takes the inputs of the first segment and returns ``logits`` (batch, classes) and ``exit``
     (batch,), the number of the segment, from 0, that gave each answer. After every segment but the
     last the inputs with a confidence of at most the threshold go on, as a smaller batch that is cut
-    to the longest of them. Where none goes on, the later segments are not run. ONNX Runtime takes
-    another threshold than the file's as an input of that name.
+    to the longest of them. Where none goes on, the later segments are not run. A whole model
+    between the first segment and the last one has the threshold ``second`` instead. ONNX Runtime
+    takes others than the file's as the inputs ``threshold`` and ``second_threshold``.
 
     Raises ``UsageError`` for less than two segments, a threshold outside [0, 1] and files that are
     no segments of one chain, and ``Unsupported`` for weights that one file cannot hold.
     """
     if len(segments) < 2:
         raise UsageError("only several segments can be joined")
-    if not 0 <= threshold <= 1:
-        raise UsageError(f"threshold must be in [0, 1]; got {threshold}")
+    for name, value in (("threshold", threshold), ("second", second)):
+        if not 0 <= value <= 1:
+            raise UsageError(f"{name} must be in [0, 1]; got {value}")
     onnx = require("onnx")
     parts = [_Part.read(onnx, part, number) for number, part in enumerate(segments)]
     size = sum(part.stat().st_size for part in segments)
     if size > MOST_BYTES:
         raise Unsupported(f"an ONNX file holds {MOST_BYTES / 1e9:.1f} GB; got {size / 1e9:.1f} GB")
-    model = _Writer(onnx, parts).model(threshold)
+    model = _Writer(onnx, parts).model({THRESHOLD: threshold, SECOND: second})
     with replacing(path) as temporary:
         onnx.save_model(model, temporary)
     return path
@@ -103,8 +107,12 @@ class _Writer:
         self.onnx, self.helper, self.kinds = onnx, onnx.helper, onnx.TensorProto
         self.parts = parts
 
-    def model(self, threshold: float) -> Any:
-        """The whole model."""
+    def limit(self, number: int) -> str:
+        """The name of the threshold after a segment."""
+        return SECOND if number and HIDDEN not in self.parts[number].takes else THRESHOLD
+
+    def model(self, thresholds: Mapping[str, float]) -> Any:
+        """The whole model; ``thresholds`` by their names."""
         first, helper, kinds = self.parts[0], self.helper, self.kinds
         block = self._block(0, {name: name for name in first.takes})
         block.prefix = ""
@@ -113,8 +121,9 @@ class _Writer:
         given = first.model.graph
         inputs = [self._named(*pair) for pair in zip(given.input, first.takes, strict=True)]
         # an input with a value in the file may be left out by the caller
-        inputs.append(helper.make_tensor_value_info(THRESHOLD, kinds.FLOAT, []))
-        block.weights.append(helper.make_tensor(THRESHOLD, kinds.FLOAT, [], [threshold]))
+        for name in dict.fromkeys(map(self.limit, range(len(self.parts) - 1))):
+            inputs.append(helper.make_tensor_value_info(name, kinds.FLOAT, []))
+            block.weights.append(helper.make_tensor(name, kinds.FLOAT, [], [thresholds[name]]))
         for name, values in INTEGERS.items():
             block.weights.append(helper.make_tensor(name, kinds.INT64, [len(values)], values))
         outputs = [
@@ -169,7 +178,7 @@ class _Writer:
             shares = add("Softmax", [block.answers], "shares", axis=-1)
             sure = add("ReduceMax", [shares, ONE], "confidence", keepdims=0)
         # the negation keeps a row with a confidence that is not a number
-        stays = add("Not", [add("Greater", [sure, THRESHOLD], "leaves")], "stays")
+        stays = add("Not", [add("Greater", [sure, self.limit(number)], "leaves")], "stays")
         rows = add("Squeeze", [add("NonZero", [stays], "places"), ZERO], "rows")
         some = add("Cast", [add("Size", [rows], "count")], "some", to=self.kinds.BOOL)
         named = dict(scope)

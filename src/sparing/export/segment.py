@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from sparing.answers.kinds import LOGITS
 from sparing.core.errors import UsageError
 from sparing.export.inputs import Sizes, explained
-from sparing.export.joined import EXIT, THRESHOLD
+from sparing.export.joined import EXIT, SECOND, THRESHOLD
 from sparing.export.onnx import open_session
 from sparing.export.openvino import FloatPrecision, open_compiled, reason_of
 from sparing.export.outputs import answer_of, joined_answer
@@ -41,7 +41,7 @@ class ModuleSegment:
             parameter.name for parameter in parameters if parameter.default is parameter.empty
         ]
         self.gives_hidden = True  # seen only when it runs
-        self.joined = False
+        self.joined = self.takes_second = False
         self.outputs: tuple[str, ...] = tuple(getattr(written, "outputs", ()))
         self.answer = answer_of(self.outputs or LOGITS, type(written).__name__)
         self.sizes: Sizes = {}
@@ -104,6 +104,7 @@ class OnnxSegment(_FileSegment):
         self.gives_hidden = "next_hidden" in self.outputs
         settings = {given.name for given in self.session.get_overridable_initializers()}
         self.joined = THRESHOLD in settings and EXIT in names
+        self.takes_second = self.joined and SECOND in settings
 
     def run(self, values: dict[str, Any]) -> Result:
         """Hidden states, for the next segment, logits, and the confidence if it is learned."""
@@ -112,11 +113,13 @@ class OnnxSegment(_FileSegment):
         return outputs.get("next_hidden"), answer, outputs.get("confidence")
 
     def run_joined(
-        self, values: dict[str, Any], threshold: float
+        self, values: dict[str, Any], threshold: float, second: float
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """The logits and the exits of a file that holds a whole chain."""
         given = {name: values[name] for name in self.takes}
         given[THRESHOLD] = np.array(threshold, dtype=np.float32)
+        if self.takes_second:
+            given[SECOND] = np.array(second, dtype=np.float32)
         outputs = self._run([*self.answer, EXIT], given)
         return outputs[self.answer[0]], outputs[EXIT]
 
@@ -150,7 +153,8 @@ class OpenVinoSegment(_FileSegment):
         outputs = [made.get_any_name() for made in self.model.outputs]
         self.answer = answer_of(outputs, path)
         self.positions = {name: number for number, name in enumerate(outputs)}
-        self.gives_hidden, self.joined = "next_hidden" in self.positions, False
+        self.gives_hidden = "next_hidden" in self.positions
+        self.joined = self.takes_second = False
         self._requests = threading.local()
 
     def run(self, values: dict[str, Any]) -> Result:
