@@ -45,6 +45,7 @@ LEFT_OUT: Mapping[str, Left] = {
         one.model == OURS and one.threshold < 1 and not one.cascade
     ),
     "all cascades": lambda one: one.cascade,
+    "dense INT8 in cascades of slim": lambda one: one.second < 1,
     "cascades of dense INT8": lambda one: one.model == DENSE and one.cascade,
     "INT8": lambda one: one.precision == "int8",
     "bfloat16": lambda one: one.precision == "bfloat16",

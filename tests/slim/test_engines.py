@@ -16,7 +16,7 @@ from sparing.export.engine import Chain
 from sparing.export.folder import open_chain
 from sparing.slim import engines as slim_engines
 from sparing.slim.engines import BothForms, Engines
-from sparing.slim.evidence.candidates import Candidate, answers_at
+from sparing.slim.evidence.candidates import Candidate, answers_at, stages, taken
 from sparing.tasks import Examples, load_task
 from sparing.transfer.adapting.adapt import adapt
 from sparing.transfer.freezing import segments
@@ -79,6 +79,15 @@ def threshold(both, task):
     raise AssertionError("these tests need texts that exit everywhere")
 
 
+def middles(confidences):
+    """The middles of the two widest gaps in the middle half of confidences."""
+    quarter = len(confidences) // 4
+    ordered = confidences.sort().values[quarter:-quarter]
+    low, high = ordered[:-1], ordered[1:]
+    widest = (high - low).topk(2).indices
+    return ((low + high) / 2)[widest].tolist()
+
+
 def batch_of(task, indices):
     batch = task.collate([task.test[index] for index in indices])
     batch.pop("labels")
@@ -124,7 +133,7 @@ def test_a_cascade_is_slim_and_then_dense(both, models, task, threshold, engine)
 
 def test_forms_that_are_open_at_once_open_each_file_once(both, task, threshold, monkeypatch):
     for key in both.keys:  # writing them opens some
-        both.parts(key, cascade=key.cascades)
+        both.parts(replace(key, cascade=key.cascades))
     files = []
 
     def counted(opening):
@@ -170,19 +179,47 @@ def test_stored_answers_tell_what_a_chain_decides(both, task, threshold, engine,
 
 
 @pytest.mark.parametrize("engine", ENGINES[1:])
-@pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_a_saved_cascade_answers_the_same(both, task, threshold, tmp_path, engine, precision):
+def test_stored_answers_tell_what_goes_by_way_of_the_dense_model_in_int8(both, task, engine):
+    """The answers of three forms tell where each text is answered, and what."""
+    key = next(k for k in both.keys if (k.model, k.engine, k.precision) == ("slim", engine, "int8"))
+    stored = {
+        k: torch.cat(
+            [both.chain(k, cascade=True).every_exit(batch_of(task, [n])) for n in range(24)]
+        )
+        for k in (key, key.between)
+    }
+    full = stages(replace(key, second=0.5), stored).softmax(-1).amax(-1)
+    seen = set()
+    for above in middles(full[:, :2].amax(1)):
+        for second in middles(full[:, 2]):
+            one = replace(key, threshold=above, cascade=True, second=second)
+            run = both.run(one)
+            answers, numbers = taken(one, stages(one, stored))
+            for row in range(24):
+                made = run(batch_of(task, [row]))
+                torch.testing.assert_close(made, answers[[row]], rtol=1e-3, atol=1e-3)
+            seen |= set(numbers.tolist())
+    assert {2, 3} <= seen
+
+
+@pytest.mark.parametrize("engine", ENGINES[1:])
+@pytest.mark.parametrize(("precision", "second"), [("float32", 1.0), ("int8", 1.0), ("int8", 0.7)])
+def test_a_saved_cascade_answers_the_same(
+    both, task, threshold, tmp_path, engine, precision, second
+):
     key = next(
         k for k in both.keys if (k.model, k.engine) == ("slim", engine) and k.precision == precision
     )
-    one = replace(key, threshold=threshold, cascade=True)
+    one = replace(key, threshold=threshold, cascade=True, second=second)
     run = both.run(one)
     paths = both.write(one, tmp_path / "serve")
     joined = engine == "onnxruntime"
     folder = tmp_path / "serve" / "onnx" if joined else tmp_path / "serve"
-    assert [path.parent for path in paths] == [folder] * (1 if joined else 3)
+    parts = 3 if second == 1 else 4
+    assert [path.parent for path in paths] == [folder] * (1 if joined else parts)
     opened = open_chain(tmp_path / "serve")
-    assert (opened.threshold, opened.precision, len(opened)) == (threshold, precision, len(paths))
+    assert (opened.threshold, opened.second) == (threshold, second)
+    assert (opened.precision, len(opened)) == (precision, len(paths))
     for index in range(8):
         batch = batch_of(task, [index])
         assert torch.equal(opened(batch)[0], run(batch))
@@ -197,9 +234,9 @@ def test_the_dense_model_behind_int8_is_exact(both):
     for key in both.keys:
         if not key.cascades:
             continue
-        last = both.parts(key, cascade=True)[-1]
+        last = both.parts(replace(key, cascade=True))[-1]
         precision = "float32" if key.precision == "int8" else key.precision
-        dense = both.parts(Candidate("dense", key.engine, precision), cascade=False)[0]
+        dense = both.parts(Candidate("dense", key.engine, precision))[0]
         assert last is dense or last == dense or key.engine == "eager"
 
 
@@ -291,8 +328,20 @@ def test_calibration_inputs_are_spread_over_those_that_are_trained_on(task, tmp_
 @pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
 def test_a_segment_that_takes_hidden_states_needs_one_that_gives_them(both, engine):
     """After the dense model, which gives logits alone, only the model's inputs can be taken."""
-    dense = both.parts(Candidate("dense", engine, "float32"), cascade=False)
-    slim = both.parts(Candidate("slim", engine, "float32"), cascade=False)
+    dense = both.parts(Candidate("dense", engine, "float32"))
+    slim = both.parts(Candidate("slim", engine, "float32"))
     assert len(Chain([*dense, *dense])) == 2
     with pytest.raises(UsageError, match="only the last segment of a chain may give logits alone"):
         Chain([*dense, *slim[1:]])
+
+
+@pytest.mark.parametrize("engine", ENGINES[1:])
+def test_behind_int8_the_dense_model_computes_in_float32(both, task, engine):
+    """Also where everything else of an INT8 form would be in bfloat16: that is certified."""
+    batch = batch_of(task, [5])
+    exact = both.chain(Candidate("dense", engine, "float32"))(batch)[0]
+    for model in ("dense", "slim"):
+        key = Candidate(model, engine, "int8")
+        key = next(k for k in both.keys if replace(k, settings="") == key)
+        logits = both.run(replace(key, cascade=True))(batch)
+        torch.testing.assert_close(logits, exact, rtol=1e-5, atol=1e-5)

@@ -43,7 +43,7 @@ CHAIN = """import json
 import openvino
 settings = {{"INFERENCE_PRECISION_HINT": "{hint}"}}
 chain = json.load(open("chain.json"))
-for name in chain["segments"]:
+for name in chain["segments"]:{last}
     model = openvino.Core().compile_model(name, "CPU", settings)
     given = {{each.any_name: inputs[each.any_name] for each in model.inputs}}
     outputs = {{made.any_name: held for made, held in model(given).items()}}
@@ -51,6 +51,9 @@ for name in chain["segments"]:
     inputs = inputs if hidden is None else dict(inputs, hidden=hidden)
     answer = {answer}{leaving}
 {printing}"""
+EXACT = """
+    if name == chain["segments"][-1]:  # the dense model, in float32
+        settings = {"INFERENCE_PRECISION_HINT": "f32"}"""
 ANSWER = 'outputs.get("sentence_embedding", outputs.get("logits"))[0]'
 # A passage that is too long is read in windows; of all their answers the best one counts.
 SPANS = """import {first}numpy, {engine}, tokenizers
@@ -100,9 +103,9 @@ EXITING = """
     if powers.max() / powers.sum() > {limit}:
         break  # sure enough: later segments are not run"""
 # A whole model before the last one has a threshold of its own.
-LIMITS = '''chain[
+LIMITS = """chain[
         "threshold" if name == chain["segments"][0] or "hidden" in given else "second_threshold"
-    ]'''
+    ]"""
 WITHOUT = {"executorch": "In this folder, without sparing; on a phone, by ExecuTorch's library:"}
 RESULTS = {
     "logits": "logits",
@@ -179,6 +182,7 @@ def chain_program(
     *,
     exits: bool,
     second: bool = False,
+    exact: bool = False,
     kind: str = "class",
     windows: tuple[int, int] = (0, 0),
 ) -> str:
@@ -187,9 +191,9 @@ def chain_program(
     ``inputs`` are the names of the model's, and ``texts`` a text or a pair as an example; none for
     inputs that no tokenizer makes. A file of ONNX Runtime holds the whole chain. With ``exits`` the
     segments of OpenVINO run in turn until the largest class probability is above the threshold.
-    With ``second`` a whole model before the last one has a threshold of its own. ``kind`` is what
-    the model answers with. ``windows`` are the most tokens of a window of a passage, and how many
-    tokens of it neighbours share.
+    With ``second`` a whole model before the last one has a threshold of its own, and with ``exact``
+    the last one is in float32. ``kind`` is what the model answers with. ``windows`` are the most
+    tokens of a window of a passage, and how many tokens of it neighbours share.
     """
     example = ", ".join(map(json.dumps, texts))
     if kind == "span":
@@ -207,7 +211,8 @@ def chain_program(
     else:
         limit = LIMITS if second else 'chain["threshold"]'
         leaving = EXITING.format(limit=limit) if exits else ""
-        code = CHAIN.format(**parts, hint=HINTS[floats], leaving=leaving)
+        last = EXACT if exact and floats != "float32" else ""
+        code = CHAIN.format(**parts, hint=HINTS[floats], leaving=leaving, last=last)
     return f"```python\n{code}\n```"
 
 

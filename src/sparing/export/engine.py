@@ -58,12 +58,13 @@ class Chain:
 
     ``precision`` is that of products with weights. OpenVINO computes float32 files in "float32" or
     "bfloat16"; "int8" is for files of ``export.static_int8``, with everything else in ``rest``
-    (default: bfloat16 where the processor has it, else float32). Modules and ONNX files have a
-    precision of their own, which the argument only names.
+    (default: bfloat16 where the processor has it, else float32), but a whole model in float32 that
+    comes later stays in it. Modules and ONNX files have a precision of their own, which the
+    argument only names.
 
     Raises ``UsageError`` for no segments, several kinds at once, modules in training, a threshold
-    outside [0, 1], or a ``second`` below 1 without a whole model in between. Raises ``Unsupported`` for a precision that the engine or the
-    processor does not have.
+    outside [0, 1], or a ``second`` below 1 without a whole model in between. Raises ``Unsupported``
+    for a precision that the engine or the processor does not have.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class Chain:
         self.thread_count, self.longest = thread_count, longest
         self.precision, self.rest = precision, self._rest(precision, rest)
         shared = {} if shared is None else shared
-        self._segments = [self._opened(segment, shared) for segment in segments]
+        self._segments = [self._opened(one, shared, at) for at, one in enumerate(segments)]
         self._require_precision()
         self.joined = any(one.joined for one in self._segments)
         if self.joined and len(self._segments) > 1:
@@ -117,15 +118,27 @@ class Chain:
             )
         return None
 
-    def _opened(self, segment: nn.Module | Path, shared: dict[Any, Segment]) -> Segment:
+    def _opened(
+        self, segment: nn.Module | Path, shared: dict[Any, Segment], number: int
+    ) -> Segment:
         if isinstance(segment, nn.Module):
             return ModuleSegment(segment)
-        key = (segment, self.thread_count, self.rest)
+        opened = self._file(segment, shared, self.rest)
+        if number == 0 or self.precision != "int8" or not isinstance(opened, OpenVinoSegment):
+            return opened
+        # behind INT8 the dense model is the reference itself
+        exact = not opened.quantised and "hidden" not in opened.takes
+        return self._file(segment, shared, "float32") if exact else opened
+
+    def _file(
+        self, path: Path, shared: dict[Any, Segment], floats: FloatPrecision | None
+    ) -> Segment:
+        key = (path, self.thread_count, floats)
         if key not in shared:
             shared[key] = (
-                OnnxSegment(segment, self.thread_count)
-                if self.rest is None
-                else OpenVinoSegment(segment, self.thread_count, self.rest)
+                OnnxSegment(path, self.thread_count)
+                if floats is None
+                else OpenVinoSegment(path, self.thread_count, floats)
             )
         return shared[key]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -145,29 +145,32 @@ class BothForms:
                 "install the same ones, or begin it anew with --overwrite"
             )
 
-    def parts(self, key: Candidate, *, cascade: bool) -> list[Any]:
-        """The segments of a form; with ``cascade`` the dense model of the same engine is last."""
-        forms = self.dense if key.model == DENSE else self.slim
-        form = Form(key.engine, key.precision, key.settings)  # type: ignore[arg-type]
+    def parts(self, one: Candidate) -> list[Any]:
+        """The segments of a form; those of a cascade end with the dense model."""
+        forms = self.dense if one.model == DENSE else self.slim
+        form = Form(one.engine, one.precision, one.settings)  # type: ignore[arg-type]
         parts = list(forms.parts(form))
-        if cascade:
-            form = self.dense.find(key.engine, cascade_precision(key.precision))
+        if one.second < 1:
+            parts += self.dense.parts(form)
+        if one.cascade:
+            form = self.dense.find(one.engine, cascade_precision(one.precision))
             parts += self.dense.parts(form)
         return parts
 
-    def files(self, key: Candidate, *, cascade: bool) -> list[Any]:
+    def files(self, one: Candidate) -> list[Any]:
         """What is opened to answer with a form: segments, those of ONNX Runtime as one file."""
-        parts = self.parts(key, cascade=cascade)
-        if key.engine != "onnxruntime" or len(parts) == 1:
+        parts = self.parts(one)
+        if one.engine != "onnxruntime" or len(parts) == 1:
             return parts
-        path: Path = parts[0].with_name("joined-dense.onnx" if cascade else "joined.onnx")
+        end = ("-int8" if one.second < 1 else "") + ("-dense" if one.cascade else "")
+        path: Path = parts[0].with_name(f"joined{end}.onnx")
         if path not in self._joined:
             self._joined.add(join(parts, path))
         return [path]
 
     def chain(self, key: Candidate, *, cascade: bool = False) -> Chain:
         """A form's segments in its engine, which give the answers of every exit."""
-        return self._opened(self.parts(key, cascade=cascade), key, None)
+        return self._opened(self.parts(replace(key, cascade=cascade)), key, None)
 
     def _opened(
         self, parts: Sequence[Any], key: Candidate, shared: dict[Any, Segment] | None
@@ -185,10 +188,15 @@ class BothForms:
         """A candidate's files as a chain in ``folder``; none for a form in PyTorch."""
         if candidate.engine == "eager":
             return []
-        parts = self.parts(candidate.key, cascade=candidate.cascade)
         precision: Any = candidate.precision
-        options: dict[str, Any] = {"threshold": candidate.threshold, "longest": self.longest}
-        return copy_chain(parts, folder, precision=precision, **options)
+        return copy_chain(
+            self.parts(candidate),
+            folder,
+            threshold=candidate.threshold,
+            second=candidate.second,
+            longest=self.longest,
+            precision=precision,
+        )
 
     def at_once(self, candidate: Candidate) -> int:
         """Inputs that may be answered side by side: one for each free processor, on files alone.
@@ -205,6 +213,8 @@ class BothForms:
 
         def run(inputs: Mapping[str, Tensor]) -> Tensor:
             opened.threshold = candidate.threshold
+            if candidate.second < 1:
+                opened.second = candidate.second
             logits: Tensor = opened(inputs)[0]
             return logits
 
@@ -217,7 +227,7 @@ class BothForms:
 
     def _served(self, one: Candidate, shared: dict[Any, Segment] | None) -> Chain:
         """A candidate as it is served; files that are not open in ``shared`` are opened."""
-        return self._opened(self.files(one.key, cascade=one.cascade), one.key, shared)
+        return self._opened(self.files(one), one.key, shared)
 
 
 def cascade_precision(precision: str) -> str:

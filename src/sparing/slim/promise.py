@@ -119,6 +119,7 @@ def form_name(form: Candidate) -> str:
     """A form in a table: model, engine and precision, and its exits."""
     parts = [f"{form.model}, {engine_name(form)} {precision_name(form)}"]
     parts += [f"exits above {form.threshold:g}"] if form.threshold < 1 else []
+    parts += [f"then dense INT8 above {form.second:g}"] if form.second < 1 else []
     return ", ".join(parts + (["then dense"] if form.cascade else []))
 
 
@@ -127,6 +128,11 @@ def form_words(form: Candidate) -> str:
     words = f"the {form.model} model in {engine_name(form)}, {precision_name(form)}"
     if form.threshold < 1:
         words += f"; an input exits when its largest class probability is above {form.threshold:g}"
+    if form.second < 1:
+        return words + (
+            f"; the others go to the dense model in INT8, and where its largest probability is at "
+            f"most {form.second:g}, to the one in float32"
+        )
     return words + ("; the dense model answers the rest" if form.cascade else "")
 
 

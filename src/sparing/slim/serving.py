@@ -94,6 +94,8 @@ def _card(steps: Steps, served: Candidate, promise: Promise) -> str:
         chain_program(
             *(served.engine, floats, inputs, _example(steps, prompt)),
             exits=served.threshold < 1,
+            second=served.second < 1,
+            exact=served.cascade and served.precision == "int8",
             kind=steps.task.answer,
             windows=_windows(steps),
         ),

@@ -21,7 +21,7 @@ from sparing.transfer.adaptive import FrontierPoint
 
 FILE = "state.json"
 # Fields that a file of an earlier version may lack.
-LATER = {"ways"}
+LATER = {"ways", "second"}
 
 
 @dataclass(frozen=True)

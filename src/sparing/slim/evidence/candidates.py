@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
@@ -27,7 +28,9 @@ class Candidate:
 
     ``model`` is "dense" or "slim"; engine, precision and settings are those of ``export.forms``. An
     input exits where its largest class probability is above ``threshold`` (1: never). With
-    ``cascade`` the inputs that never exit are answered by the dense model, in the same engine.
+    ``cascade`` the inputs that never exit are answered by the dense model, in the same engine. With
+    ``second`` below 1 that is first the dense model in INT8, and the one in float32 answers where
+    its largest class probability is at most ``second``.
     """
 
     model: str
@@ -36,23 +39,31 @@ class Candidate:
     settings: str = ""
     threshold: float = 1.0
     cascade: bool = False
+    second: float = 1.0
 
     @classmethod
     def from_labels(cls, labels: Mapping[str, Label]) -> Candidate:
         """The candidate of a record; raises ``KeyError`` where a label is missing."""
+        end = labels["cascade"]
         return cls(
             str(labels["arm"]),
             str(labels["engine"]),
             str(labels["precision"]),
             str(labels["settings"]),
             float(str(labels["threshold"])),
-            bool(labels["cascade"]),
+            bool(end),
+            1.0 if isinstance(end, bool) else float(str(end)),
         )
 
     @property
     def key(self) -> Candidate:
         """The same form without exits: candidates of one key share their answers."""
-        return replace(self, threshold=1.0, cascade=False)
+        return replace(self, threshold=1.0, cascade=False, second=1.0)
+
+    @property
+    def between(self) -> Candidate:
+        """The dense form that may come between it and the dense model in float32."""
+        return replace(self.key, model=DENSE)
 
     @property
     def cascades(self) -> bool:
@@ -61,14 +72,14 @@ class Candidate:
 
     @property
     def labels(self) -> dict[str, Label]:
-        """For records."""
+        """For records; ``cascade`` is ``second`` where that is below 1."""
         return {
             "arm": self.model,
             "engine": self.engine,
             "precision": self.precision,
             "settings": self.settings,
             "threshold": self.threshold,
-            "cascade": self.cascade,
+            "cascade": self.second if self.second < 1 else self.cascade,
         }
 
     @property
@@ -80,6 +91,7 @@ class Candidate:
         parts = [f"{self.model}, {self.engine} {self.precision}"]
         parts += [COMPILED] if self.compiled else []
         parts += [f"exits above {self.threshold:g}"] if self.threshold < 1 else []
+        parts += [f"then dense int8 above {self.second:g}"] if self.second < 1 else []
         return ", ".join(parts + (["then dense"] if self.cascade else []))
 
 
@@ -138,18 +150,37 @@ def key_of(model: str, form: Form) -> Candidate:
 
 
 def answers_at(
-    logits: Float[Tensor, "texts exits classes"], threshold: float, *, cascade: bool
+    logits: Float[Tensor, "texts exits classes"],
+    threshold: float,
+    *,
+    cascade: bool,
+    second: float = 1.0,
 ) -> tuple[Float[Tensor, "texts classes"], Int[Tensor, " texts"]]:
     """The answer of each text and the number of its exit.
 
     ``logits`` are those after every segment. If there are several, the last one is the dense
-    model's, which is used with ``cascade`` alone.
+    model's, which is used with ``cascade`` alone. With ``second`` below 1 the last but one is the
+    dense model's in INT8.
     """
     used = logits if cascade or logits.shape[1] == 1 else logits[:, :-1]
-    sure = used.softmax(-1).amax(-1) > threshold
+    confidence = used.softmax(-1).amax(-1)
+    sure = confidence > threshold
+    if second < 1:
+        sure[:, -2] = confidence[:, -2] > second
     sure[:, -1] = True
     exits = sure.int().argmax(1)
     return used.gather(1, exits[:, None, None].expand(-1, 1, used.shape[2]))[:, 0], exits
+
+
+def stages(
+    candidate: Candidate, logits: Mapping[Candidate, Tensor]
+) -> Float[Tensor, "texts stages ..."]:
+    """The answers that a candidate chooses from, of those of all forms by their keys."""
+    answers = logits[candidate.key]
+    if candidate.second == 1:
+        return answers
+    middle = logits[candidate.between][:, :1]
+    return torch.cat([answers[:, :-1], middle, answers[:, -1:]], dim=1)
 
 
 def changed_by(
@@ -158,8 +189,8 @@ def changed_by(
     reference: Float[Tensor, "texts classes"],
     answer: Answer = CLASS,
 ) -> NDArray[np.bool_]:
-    """Which texts a candidate answers otherwise than the reference."""
-    answers, _ = answers_at(logits, candidate.threshold, cascade=candidate.cascade)
+    """Which texts a candidate answers otherwise than the reference; ``logits`` of ``stages``."""
+    answers, _ = taken(candidate, logits)
     differs: NDArray[np.bool_] = answer.differs(answers, reference).numpy()
     return differs
 
@@ -187,13 +218,13 @@ def candidates_of(
     changes at most that share of the choosing texts. Thresholds under which every choosing text
     takes the same exit as under one before are left out.
     """
-    listed, taken = [key], {_way(key, logits)}
+    listed, ways = [key], {_way(key, logits)}
     for cascade in (False, True):
         boldest = boldest_thresholds(logits, reference, shares, cascade=cascade)
         for threshold in boldest.values():
             one = replace(key, threshold=threshold, cascade=cascade)
-            if _way(one, logits) not in taken:
-                taken.add(_way(one, logits))
+            if _way(one, logits) not in ways:
+                ways.add(_way(one, logits))
                 listed.append(one)
     return listed
 
@@ -221,9 +252,17 @@ def boldest_thresholds(
     return boldest
 
 
+def taken(
+    candidate: Candidate, logits: Float[Tensor, "texts exits classes"]
+) -> tuple[Float[Tensor, "texts classes"], Int[Tensor, " texts"]]:
+    """``answers_at`` of a candidate."""
+    one = candidate
+    return answers_at(logits, one.threshold, cascade=one.cascade, second=one.second)
+
+
 def _way(candidate: Candidate, logits: Float[Tensor, "texts exits classes"]) -> bytes:
     """The exits that all texts take: candidates with the same ones do the same work."""
-    _, exits = answers_at(logits, candidate.threshold, cascade=candidate.cascade)
+    _, exits = taken(candidate, logits)
     way: bytes = exits.numpy().tobytes()
     return way
 
@@ -235,5 +274,5 @@ def losses(
     answer: Answer = CLASS,
 ) -> NDArray[np.float64]:
     """1 where a candidate changes a text's answer, as (texts, candidates)."""
-    columns = [changed_by(one, logits[one.key], reference, answer) for one in candidates]
+    columns = [changed_by(one, stages(one, logits), reference, answer) for one in candidates]
     return np.stack(columns, axis=1).astype(np.float64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -14,15 +15,17 @@ from sparing.measure.calibration import upper_bound
 from sparing.measure.inputs import fastest, speed_up, time_inputs
 from sparing.slim.engines import BothForms
 from sparing.slim.evidence.answered import form_answers
+from sparing.slim.evidence.between import candidates_between, costs_of, may_come_between
 from sparing.slim.evidence.candidates import (
     DENSE,
     Candidate,
     Point,
     Timed,
-    answers_at,
     candidates_of,
     losses,
     shares_to_try,
+    stages,
+    taken,
 )
 from sparing.slim.evidence.certified import certified_frontier
 from sparing.slim.evidence.screen import screen
@@ -59,11 +62,26 @@ def time_candidates(steps: Steps) -> list[Record]:
     both = steps.forms
     logits, dense = answers_of(steps, both, "choose"), steps.dense_logits
     shares = shares_to_try(len(steps.parts[1]), steps.epsilons, steps.options.delta)
-    listed = [one for key in logits for one in candidates_of(key, logits[key], dense, shares)]
+    listed = []
+    for key in logits:
+        listed += candidates_of(key, logits[key], dense, shares)
+        if may_come_between(key, logits):
+            listed += _between(steps, key, logits, shares)
     speeds = _speeds(steps, both, listed)
-    timed = [_timed(steps, one, logits[one.key], speeds[one]) for one in listed]
+    timed = [_timed(steps, one, stages(one, logits), speeds[one]) for one in listed]
     steps.keep(candidates=tuple(timed))
     return [_candidate_record(one, len(steps.parts[0])) for one in timed]
+
+
+def _between(
+    steps: Steps, key: Candidate, logits: Logits, shares: Sequence[float]
+) -> list[Candidate]:
+    """A form's cascades by way of the dense model in INT8."""
+    plan = steps.plan()
+    speeds = {form.candidate: form.speed for form in steps.state.forms}
+    costs = costs_of(key, (*plan.stops, plan.layers), speeds)
+    answers = stages(replace(key, second=0.5), logits)
+    return candidates_between(key, answers, costs, steps.dense_logits, shares)
 
 
 def certify(steps: Steps) -> list[Record]:
@@ -139,7 +157,7 @@ def _speeds(steps: Steps, both: BothForms, listed: Sequence[Candidate]) -> dict[
 
 
 def _timed(steps: Steps, one: Candidate, logits: Tensor, speed: float) -> Timed:
-    answers, _ = answers_at(logits, one.threshold, cascade=one.cascade)
+    answers, _ = taken(one, logits)
     reference, answer = steps.dense_logits, steps.answer
     changed, distance = answer.changed(answers, reference), answer.distance(answers, reference)
     return Timed(one, changed, distance, steps.keeps_floor(answers), speed)

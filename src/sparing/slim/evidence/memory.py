@@ -56,7 +56,7 @@ def memory_of(steps: Steps, batch: int) -> list[Record]:
         write_pretrained(encoder, folder)
         stored = [Stored(Candidate(DENSE, "eager", "float32"), (folder,))]
         stored += [
-            Stored(one, tuple(both.files(one.key, cascade=one.cascade)))
+            Stored(one, tuple(both.files(one)))
             for one in tested(steps, both)
             if one.engine != "eager"
         ]
@@ -82,6 +82,7 @@ def peaks(
             arguments = {
                 "paths": [str(path) for path in one.paths],
                 "threshold": one.form.threshold,
+                "second": one.form.second,
                 "precision": one.form.precision,
                 "inputs": str(held),
                 "thread_count": thread_count,
@@ -96,14 +97,19 @@ def peaks(
 
 
 def call_of(
-    paths: Sequence[str], threshold: float, precision: Any, inputs: str, thread_count: int
+    paths: Sequence[str],
+    threshold: float,
+    second: float,
+    precision: Any,
+    inputs: str,
+    thread_count: int,
 ) -> Callable[[], object]:
     """A form's call in its own process, after a small warm-up call that loads the libraries."""
     given = load_file(inputs)
     parts: list[Any] = [Path(path) for path in paths]
     if parts[0].is_dir():
         parts = [dense_segment(open_model(paths[0]).eval())]
-    chain = Chain(parts, threshold, thread_count=thread_count, precision=precision)
+    chain = Chain(parts, threshold, second=second, thread_count=thread_count, precision=precision)
     chain({name: _small(value) for name, value in given.items()})
     return lambda: chain(given)
 

@@ -19,7 +19,8 @@ from sparing.slim.evidence.candidates import (
     Candidate,
     Screened,
     Timed,
-    answers_at,
+    stages,
+    taken,
 )
 from sparing.slim.evidence.changed import changed_of, write_changed
 from sparing.slim.search.exits import decide, outcomes
@@ -234,12 +235,11 @@ def answer_all(steps: Steps) -> list[Record]:
     """
     test, both = steps.task.test, steps.forms
     listed, best = tested(steps, both), steps.served()
-    exits = form_answers(steps, {one.key: None for one in listed if one != best}, [test])
-    logits = {
-        str(one): answers_at(exits[one.key][0], one.threshold, cascade=one.cascade)[0]
-        for one in listed
-        if one != best
-    }
+    others = [one for one in listed if one != best]
+    keys = dict.fromkeys(one.key for one in others)
+    keys |= dict.fromkeys(one.between for one in others if one.second < 1)
+    exits = {key: made[0] for key, made in form_answers(steps, keys, [test]).items()}
+    logits = {str(one): taken(one, stages(one, exits))[0] for one in others}
     logits[str(best)] = logits_one_by_one(steps, both.run(best), test, both.at_once(best))
     static = steps.static()
     if static is not None:

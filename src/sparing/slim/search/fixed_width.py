@@ -10,6 +10,7 @@ from sparing.core.errors import UsageError
 from sparing.core.record import Label, Record
 from sparing.layers.plan import Plan
 from sparing.slim.evidence.candidates import Candidate
+from sparing.slim.evidence.certify import answers_of
 from sparing.slim.models import FOLLOW, Models
 from sparing.slim.search.choose import best_fixed
 from sparing.slim.search.exits import decide, outcomes
@@ -133,5 +134,10 @@ def _mean_share(steps: Steps, served: Candidate) -> float:
     if not served.cascade:
         return share
     last = decision.layers == plan.layers
-    unsure = decision.logits.softmax(-1).amax(-1) <= served.threshold
-    return share + float((last & unsure).double().mean())
+    on = last & (decision.logits.softmax(-1).amax(-1) <= served.threshold)
+    share += float(on.double().mean())
+    if served.second < 1:
+        int8 = answers_of(steps, steps.forms, "choose")[served.between][:, 0]
+        on &= int8.softmax(-1).amax(-1) <= served.second
+        share += float(on.double().mean())
+    return share
