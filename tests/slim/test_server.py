@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -40,6 +41,20 @@ def test_it_runs_exits_and_the_dense_model_behind_them(steps, engine, threshold,
     assert ("sure enough" in card) == (engine == "openvino")
     gap = np.abs(expected(steps, form) - expected(steps, formed("dense", engine))).max()
     assert (gap > 1e-3) == (threshold == 0.5)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("second", [0.5, 0.999999])
+def test_it_goes_by_way_of_the_dense_model_in_int8(steps, engine, second, tmp_path):
+    """At 0.5 that answers; at the other the dense model in float32 does, to the last digits."""
+    names = [(key.model, key.engine, key.precision) for key in steps.forms.keys]
+    key = steps.forms.keys[names.index(("slim", engine, "int8"))]
+    form = replace(key, threshold=0.999999, cascade=True, second=second)
+    card, answer = written(steps, form, tmp_path / "serve")
+    np.testing.assert_allclose(answer, expected(steps, form), rtol=1e-2, atol=1e-2)
+    assert "to the dense model in INT8" in card
+    gap = np.abs(answer - expected(steps, formed("dense", engine))).max()
+    assert (gap > 1e-5) == (second == 0.5)
 
 
 @pytest.mark.slow

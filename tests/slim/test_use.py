@@ -130,6 +130,12 @@ def test_goals_are_named_with_their_verdicts():
 def test_forms_have_their_engine_and_precision_in_words():
     assert form_name(BOLD) == "slim, ONNX Runtime INT8, exits above 0.9, then dense"
     assert form_words(REFERENCE) == "the dense model in ONNX Runtime, float32"
+    between = dataclasses.replace(BOLD, second=0.6)
+    assert form_name(between).endswith("exits above 0.9, then dense INT8 above 0.6, then dense")
+    assert form_words(between).endswith(
+        "is above 0.9; the others go to the dense model in INT8, and where its largest "
+        "probability is at most 0.6, to the one in float32"
+    )
 
 
 def test_shares_have_the_digits_that_were_asked_for():

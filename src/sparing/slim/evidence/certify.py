@@ -62,23 +62,21 @@ def time_candidates(steps: Steps) -> list[Record]:
     both = steps.forms
     logits, dense = answers_of(steps, both, "choose"), steps.dense_logits
     shares = shares_to_try(len(steps.parts[1]), steps.epsilons, steps.options.delta)
-    listed = []
-    for key in logits:
-        listed += candidates_of(key, logits[key], dense, shares)
-        if may_come_between(key, logits):
-            listed += _between(steps, key, logits, shares)
+    listed = [one for key in logits for one in candidates_of(key, logits[key], dense, shares)]
+    listed += _between(steps, logits, shares)
     speeds = _speeds(steps, both, listed)
     timed = [_timed(steps, one, stages(one, logits), speeds[one]) for one in listed]
     steps.keep(candidates=tuple(timed))
     return [_candidate_record(one, len(steps.parts[0])) for one in timed]
 
 
-def _between(
-    steps: Steps, key: Candidate, logits: Logits, shares: Sequence[float]
-) -> list[Candidate]:
-    """A form's cascades by way of the dense model in INT8."""
-    plan = steps.plan()
+def _between(steps: Steps, logits: Logits, shares: Sequence[float]) -> list[Candidate]:
+    """Cascades of the fastest form that can go by way of the dense model in INT8."""
     speeds = {form.candidate: form.speed for form in steps.state.forms}
+    keys = [key for key in logits if may_come_between(key, logits)]
+    if not keys:
+        return []
+    key, plan = max(keys, key=lambda key: speeds[key]), steps.plan()
     costs = costs_of(key, (*plan.stops, plan.layers), speeds)
     answers = stages(replace(key, second=0.5), logits)
     return candidates_between(key, answers, costs, steps.dense_logits, shares)
