@@ -73,7 +73,7 @@ def test_the_pair_of_thresholds_of_least_time_is_found(seed):
             made = logits[range(len(logits)), ends].argmax(-1)
             changed = int((made != logits[:, 3].argmax(-1)).sum())
             cost[threshold, second] = changed, float(costs[ends].sum())
-    found = []
+    pairs = []
     for share in SHARES:
         listed = candidates_between(KEY, logits, costs, logits[:, 3], [share])
         allowed = [time for changed, time in cost.values() if changed / len(logits) <= share]
@@ -82,10 +82,10 @@ def test_the_pair_of_thresholds_of_least_time_is_found(seed):
             assert cost[one.threshold, one.second][1] == pytest.approx(min(allowed))
             assert cost[one.threshold, one.second][0] / len(logits) <= share
             assert (one.key, one.cascade) == (KEY, True)
-        found += listed
-    assert len(set(found)) > 1
+        pairs += listed
+    assert len(set(pairs)) > 1
     assert candidates_between(KEY, logits, costs, logits[:, 3], SHARES) == list(
-        dict.fromkeys(found)
+        dict.fromkeys(pairs)
     )
 
 

@@ -13,8 +13,15 @@ from scipy.stats import binom
 
 from sparing.core.errors import DataError, UsageError
 from sparing.slim.evidence import certify as certifying
-from sparing.slim.evidence.candidates import Candidate, Screened, Timed, changed_by
-from sparing.slim.evidence.certify import FILE, answer_forms, answers_of, certify
+from sparing.slim.evidence.candidates import Candidate, Screened, Timed, changed_by, stages
+from sparing.slim.evidence.certify import (
+    FILE,
+    PARTS,
+    answer_forms,
+    answers_of,
+    certify,
+    stored_name,
+)
 from sparing.slim.inputs import inputs_of
 from sparing.slim.state import read_state, write_state
 from sparing.slim.study import steps_of
@@ -154,17 +161,19 @@ def test_forms_that_are_no_faster_than_the_reference_do_not_compete(steps):
 def test_points_are_those_of_the_stored_answers(texts_run, steps):
     state = read_state(texts_run.folder)
     stored = load_file(texts_run.folder / FILE)
+    logits = {
+        part: {key: stored[stored_name(key, part)] for key in state.competing} for part in PARTS
+    }
     for point in state.points:
         if point.candidate is None:
             continue
-        one = point.candidate
-        name = "|".join(("calibrate", one.model, one.engine, one.precision, one.settings))
-        changed = changed_by(one, stored[name], steps.calibration_logits)
+        answers = stages(point.candidate, logits["calibrate"])
+        changed = changed_by(point.candidate, answers, steps.calibration_logits)
         assert (point.changed, point.count) == (int(changed.sum()), len(changed))
+    assert any(timed.candidate.second < 1 for timed in state.candidates)
     for timed in state.candidates:
-        one = timed.candidate
-        name = "|".join(("choose", one.model, one.engine, one.precision, one.settings))
-        changed = changed_by(one, stored[name], steps.dense_logits)
+        answers = stages(timed.candidate, logits["choose"])
+        changed = changed_by(timed.candidate, answers, steps.dense_logits)
         assert timed.changed == pytest.approx(float(np.mean(changed)))
 
 

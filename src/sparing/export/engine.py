@@ -58,7 +58,7 @@ class Chain:
 
     ``precision`` is that of products with weights. OpenVINO computes float32 files in "float32" or
     "bfloat16"; "int8" is for files of ``export.static_int8``, with everything else in ``rest``
-    (default: bfloat16 where the processor has it, else float32), but a whole model in float32 that
+    (default: bfloat16 where the processor has it, else float32). A whole model in float32 that
     comes later stays in it. Modules and ONNX files have a precision of their own, which the
     argument only names.
 

@@ -198,12 +198,19 @@ def changed_by(
 def shares_to_try(count: int, epsilons: Sequence[float], delta: float) -> list[float]:
     """The shares of changed answers to find a threshold for, with ``count`` calibration texts.
 
-    For each epsilon these are itself, and the largest share that passes its certificate: a form
-    that changes more of the choosing texts passes by luck alone. Each epsilon has an equal part of
-    ``delta``. Where there are too few texts for a pass, it is a form without a change.
+    For each epsilon these are itself, and that of ``passing_shares``.
+    """
+    return sorted({*epsilons, *passing_shares(count, epsilons, delta)})
+
+
+def passing_shares(count: int, epsilons: Sequence[float], delta: float) -> list[float]:
+    """For each epsilon the largest share that passes its certificate.
+
+    A form that changes more of the choosing texts passes by luck alone. Each epsilon has an equal
+    part of ``delta``. Where there are too few texts for a pass, it is a form without a change.
     """
     most = [most_changes(count, epsilon, delta / len(epsilons)) for epsilon in epsilons]
-    return sorted({*epsilons, *(max(0, one) / count for one in most)})
+    return sorted({max(0, one) / count for one in most})
 
 
 def candidates_of(

@@ -23,6 +23,7 @@ from sparing.slim.evidence.candidates import (
     Timed,
     candidates_of,
     losses,
+    passing_shares,
     shares_to_try,
     stages,
     taken,
@@ -61,17 +62,25 @@ def time_candidates(steps: Steps) -> list[Record]:
     """Choose thresholds for every form, and time all candidates on the same choosing texts."""
     both = steps.forms
     logits, dense = answers_of(steps, both, "choose"), steps.dense_logits
-    shares = shares_to_try(len(steps.parts[1]), steps.epsilons, steps.options.delta)
+    shares = shares_to_try(*_promise(steps))
     listed = [one for key in logits for one in candidates_of(key, logits[key], dense, shares)]
-    listed += _between(steps, logits, shares)
+    listed += _between(steps, logits)
     speeds = _speeds(steps, both, listed)
     timed = [_timed(steps, one, stages(one, logits), speeds[one]) for one in listed]
     steps.keep(candidates=tuple(timed))
     return [_candidate_record(one, len(steps.parts[0])) for one in timed]
 
 
-def _between(steps: Steps, logits: Logits, shares: Sequence[float]) -> list[Candidate]:
-    """Cascades of the fastest form that can go by way of the dense model in INT8."""
+def _promise(steps: Steps) -> tuple[int, Sequence[float], float]:
+    """The number of calibration texts, the shares to certify, and the error probability."""
+    return len(steps.parts[1]), steps.epsilons, steps.options.delta
+
+
+def _between(steps: Steps, logits: Logits) -> list[Candidate]:
+    """Cascades of the fastest form that can go by way of the dense model in INT8.
+
+    They are few, as each candidate that fails its certificate ends a sequence of tests.
+    """
     speeds = {form.candidate: form.speed for form in steps.state.forms}
     keys = [key for key in logits if may_come_between(key, logits)]
     if not keys:
@@ -79,6 +88,7 @@ def _between(steps: Steps, logits: Logits, shares: Sequence[float]) -> list[Cand
     key, plan = max(keys, key=lambda key: speeds[key]), steps.plan()
     costs = costs_of(key, (*plan.stops, plan.layers), speeds)
     answers = stages(replace(key, second=0.5), logits)
+    shares = passing_shares(*_promise(steps))
     return candidates_between(key, answers, costs, steps.dense_logits, shares)
 
 
