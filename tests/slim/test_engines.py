@@ -225,6 +225,18 @@ def test_a_saved_cascade_answers_the_same(
         assert torch.equal(opened(batch)[0], run(batch))
 
 
+def test_what_one_file_cannot_hold_does_not_fit(both, monkeypatch):
+    names = [(key.model, key.engine, key.precision) for key in both.keys]
+    key = both.keys[names.index(("slim", "onnxruntime", "int8"))]
+    forms = [replace(key, cascade=True, second=above) for above in (1.0, 0.7)]
+    sizes = [sum(part.stat().st_size for part in both.parts(one)) for one in forms]
+    monkeypatch.setattr(slim_engines, "MOST_BYTES", sizes[0])
+    assert [both.fits(one) for one in forms] == [True, False]
+    assert all(both.fits(replace(one, engine="openvino", settings="NNCF")) for one in forms)
+    monkeypatch.setattr(slim_engines, "MOST_BYTES", 1)
+    assert both.fits(Candidate("dense", "onnxruntime", "float32"))  # a file alone is not joined
+
+
 def test_a_form_in_pytorch_has_no_files(both, tmp_path):
     assert both.write(Candidate("slim", "eager", "float32"), tmp_path / "serve") == []
     assert not (tmp_path / "serve").exists()

@@ -17,9 +17,9 @@ from sparing.slim.search.choose import survey_plans
 from sparing.slim.search.exits import dense_flops
 from sparing.slim.search.fixed_width import fine_tune, static_records, train_static
 from sparing.slim.state import State, read_state, write_state
-from sparing.slim.study import Options, steps_of
+from sparing.slim.study import Options, steps_of, task_of
 from sparing.tasks import load_task
-from tests.slim.conftest import DIGITS, of_name
+from tests.slim.conftest import DIGITS, of_name, only
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +151,17 @@ def test_the_rows_of_a_step_are_those_of_dense_and_ours(task, tmp_path):
     models = steps_of(Options(batch_size=7), task, tmp_path).models
     assert (models.dense_recipe.batch_size, models.recipe.batch_size) == (7, 7)
     assert models.dense_recipe == replace(usual.dense_recipe, batch_size=7)
+
+
+def test_what_both_dense_models_answer_costs_both(texts_run, texts_options, monkeypatch):
+    """At a second threshold of 0.5 the dense model in INT8 answers all that go on, near 1 none."""
+    monkeypatch.setattr("sparing.export.forms.missing_packages", only("onnxruntime"))
+    steps = steps_of(texts_options, task_of(texts_options)[0], texts_run.folder)
+    one = next(t.candidate for t in steps.state.candidates if t.candidate.second < 1)
+    one = replace(one, threshold=0.9)
+    alone = fixed_width._mean_share(steps, replace(one, cascade=False, second=1.0))
+    straight = fixed_width._mean_share(steps, replace(one, second=1.0))
+    assert alone < straight
+    assert fixed_width._mean_share(steps, replace(one, second=0.5)) == pytest.approx(straight)
+    both = fixed_width._mean_share(steps, replace(one, second=0.999999))
+    assert both - straight == pytest.approx(straight - alone)

@@ -17,6 +17,7 @@ from sparing.export.engine import Chain
 from sparing.export.folder import copy_chain
 from sparing.export.forms import Form, Forms
 from sparing.export.joined import join
+from sparing.export.onnx import MOST_BYTES
 from sparing.export.segment import Segment
 from sparing.export.static_int8 import MOST_INPUTS
 from sparing.layers.plan import Plan
@@ -156,6 +157,14 @@ class BothForms:
             form = self.dense.find(one.engine, cascade_precision(one.precision))
             parts += self.dense.parts(form)
         return parts
+
+    def fits(self, one: Candidate) -> bool:
+        """Whether a form's segments can be one file, where its engine joins them."""
+        parts = self.parts(one)
+        if one.engine != "onnxruntime" or len(parts) == 1:
+            return True
+        size: int = sum(part.stat().st_size for part in parts)
+        return size <= MOST_BYTES
 
     def files(self, one: Candidate) -> list[Any]:
         """What is opened to answer with a form: segments, those of ONNX Runtime as one file."""

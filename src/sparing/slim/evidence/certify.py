@@ -64,7 +64,7 @@ def time_candidates(steps: Steps) -> list[Record]:
     logits, dense = answers_of(steps, both, "choose"), steps.dense_logits
     shares = shares_to_try(*_promise(steps))
     listed = [one for key in logits for one in candidates_of(key, logits[key], dense, shares)]
-    listed += _between(steps, logits)
+    listed = [one for one in [*listed, *_between(steps, logits)] if both.fits(one)]
     speeds = _speeds(steps, both, listed)
     timed = [_timed(steps, one, stages(one, logits), speeds[one]) for one in listed]
     steps.keep(candidates=tuple(timed))
