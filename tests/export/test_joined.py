@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 
 import numpy as np
 import onnx
@@ -118,10 +119,18 @@ def test_a_second_threshold_is_written_and_read(three, tmp_path):
     logits, exits = open_session(paths[0]).run(["logits", EXIT], given)
     np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(exits, places)
-    damaged = json.loads((tmp_path / "chain.json").read_text()) | {"second_threshold": 1.5}
-    (tmp_path / "chain.json").write_text(json.dumps(damaged))
-    with pytest.raises(CheckpointError, match="second must be in"):
-        open_chain(tmp_path)
+    sound = json.loads((tmp_path / "chain.json").read_text())
+    for second in (1.5, -0.1, math.nan, None, "half", [0.5]):
+        (tmp_path / "chain.json").write_text(json.dumps(sound | {"second_threshold": second}))
+        with pytest.raises(CheckpointError) as refused:
+            open_chain(tmp_path)
+        assert "\n" not in str(refused.value)
+    copy_chain(three["cascade"], tmp_path / "straight", threshold=0.7)
+    straight = json.loads((tmp_path / "straight" / "chain.json").read_text())
+    changed = straight | {"version": 2, "second_threshold": 0.5}
+    (tmp_path / "straight" / "chain.json").write_text(json.dumps(changed))
+    with pytest.raises(CheckpointError, match="second is the threshold of a whole model"):
+        open_chain(tmp_path / "straight")
 
 
 def test_a_second_threshold_needs_a_whole_model_in_between(three, tmp_path):

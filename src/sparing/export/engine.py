@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from sparing.core.errors import Unsupported, UsageError, require_choice
 from sparing.export.inputs import checked, length_of
+from sparing.export.joined import checked_threshold
 from sparing.export.openvino import (
     ENDING,
     PRECISIONS,
@@ -287,13 +288,6 @@ class Chain:
             values["hidden"], logits, sure = segment.run(values)
             answers[going], places[going] = logits, number
         return torch.from_numpy(answers), torch.from_numpy(places)
-
-
-def checked_threshold(value: float, name: str) -> float:
-    """A threshold; raises ``UsageError`` outside [0, 1]."""
-    if not 0 <= value <= 1:
-        raise UsageError(f"{name} must be in [0, 1]; got {value}")
-    return value
 
 
 def back_end_of(segment: nn.Module | Path) -> BackEnd:

@@ -38,18 +38,26 @@ def join(
     """
     if len(segments) < 2:
         raise UsageError("only several segments can be joined")
-    for name, value in (("threshold", threshold), ("second", second)):
-        if not 0 <= value <= 1:
-            raise UsageError(f"{name} must be in [0, 1]; got {value}")
+    thresholds = {
+        THRESHOLD: checked_threshold(threshold, "threshold"),
+        SECOND: checked_threshold(second, "second"),
+    }
     onnx = require("onnx")
     parts = [_Part.read(onnx, part, number) for number, part in enumerate(segments)]
     size = sum(part.stat().st_size for part in segments)
     if size > MOST_BYTES:
         raise Unsupported(f"an ONNX file holds {MOST_BYTES / 1e9:.1f} GB; got {size / 1e9:.1f} GB")
-    model = _Writer(onnx, parts).model({THRESHOLD: threshold, SECOND: second})
+    model = _Writer(onnx, parts).model(thresholds)
     with replacing(path) as temporary:
         onnx.save_model(model, temporary)
     return path
+
+
+def checked_threshold(value: float, name: str) -> float:
+    """A threshold; raises ``UsageError`` outside [0, 1]."""
+    if not 0 <= value <= 1:
+        raise UsageError(f"{name} must be in [0, 1]; got {value}")
+    return value
 
 
 @dataclass(frozen=True)

@@ -221,9 +221,7 @@ class BothForms:
         opened = chain or self._served(candidate, None)
 
         def run(inputs: Mapping[str, Tensor]) -> Tensor:
-            opened.threshold = candidate.threshold
-            if candidate.second < 1:
-                opened.second = candidate.second
+            opened.threshold, opened.second = candidate.threshold, candidate.second
             logits: Tensor = opened(inputs)[0]
             return logits
 

@@ -262,9 +262,10 @@ def boldest_thresholds(
 def taken(
     candidate: Candidate, logits: Float[Tensor, "texts exits classes"]
 ) -> tuple[Float[Tensor, "texts classes"], Int[Tensor, " texts"]]:
-    """``answers_at`` of a candidate."""
-    one = candidate
-    return answers_at(logits, one.threshold, cascade=one.cascade, second=one.second)
+    """``answers_at`` with a candidate's thresholds; ``logits`` are those of ``stages``."""
+    return answers_at(
+        logits, candidate.threshold, cascade=candidate.cascade, second=candidate.second
+    )
 
 
 def _way(candidate: Candidate, logits: Float[Tensor, "texts exits classes"]) -> bytes:
