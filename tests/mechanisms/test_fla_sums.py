@@ -7,7 +7,9 @@ not compared there: one of them is taken. It also counts loops with plain number
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import importlib.util
+import os
 import sys
 
 import pytest
@@ -15,19 +17,31 @@ import torch
 
 from sparing import Heads, Mask, Unsupported, mechanism
 from sparing.core.execution.path import Call, PathFailed
-from sparing.mechanisms.shared.sums import feature_sums, fla_sums
+from sparing.mechanisms.shared.sums import feature_sums, fla_sums, past
 from sparing.testing.paths import on_path
 
 NAMES = ("linear", "kerformer", "efficient", "cosformer")
+ALL = (
+    *((name, {}) for name in NAMES),
+    ("performer", {"features": 270}),
+    ("performer", {"features": 21}),
+    ("performer", {"feature_map": "relu"}),
+    ("random_features", {"floor": 0.3}),
+    ("random_features", {"gate": True}),
+    ("random_features", {"feature_map": "positive"}),
+    ("random_features", {"feature_map": "positive", "gate": True}),
+)
 GOOD = Call(device="cuda", dtype=torch.bfloat16, dim=64, causal=True)
 KERNELS = all(importlib.util.find_spec(name) for name in ("triton", "fla", "einops"))
-needs_kernels = pytest.mark.skipif(not KERNELS, reason="needs Triton and fla-core")
+INTERPRETED = KERNELS and os.environ.get("TRITON_INTERPRET") == "1"  # Triton reads it early
+needs_kernels = pytest.mark.skipif(
+    not INTERPRETED, reason="needs Triton, fla-core and TRITON_INTERPRET=1"
+)
 
 
 @pytest.fixture
 def kernels(monkeypatch):
     """The kernels, interpreted."""
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
     tuning = importlib.import_module("triton.runtime.autotuner")
     monkeypatch.setattr(tuning.Autotuner, "_bench", lambda *_, **__: [1.0] * 3)
     importlib.import_module("fla.ops.simple_gla")
@@ -65,9 +79,19 @@ def test_limits(name):
     single = Call(device="cuda", dtype=torch.float32, dim=64, causal=True)
     assert "TF32" in made.limits("fla", single)
     wide = Call(device="cuda", dtype=torch.bfloat16, dim=256, causal=True)
-    assert ("512" in made.limits("fla", wide)) == (name == "cosformer")
+    assert made.limits("fla", wide) == ""
     traced = Call(device="cuda", dtype=torch.bfloat16, dim=64, causal=True, traced="compiled")
     assert "graph" in made.limits("fla", traced)
+
+
+@pytest.mark.parametrize(("name", "options"), ALL[len(NAMES) :])
+def test_limits_of_random_features(name, options):
+    made = mechanism(name, Heads(2, 64), **options)
+    assert made.limits("fla", GOOD) == ""
+    assert "range" in made.limits("fla", dataclasses.replace(GOOD, dtype=torch.float16))
+    assert "TF32" in made.limits("fla", dataclasses.replace(GOOD, dtype=torch.float32))
+    many = mechanism(name, Heads(2, 64), **{**options, "features": 514})
+    assert "up to 512 features" in many.limits("fla", GOOD)
 
 
 def test_single_precision_is_served_where_tf32_is_allowed(monkeypatch):
@@ -104,9 +128,9 @@ def test_nothing_of_it_is_imported_before_a_call():
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("tokens_first", [False, True])
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (70, 70), (30, 100)])
-@pytest.mark.parametrize("name", NAMES)
-def test_the_kernels_give_what_the_processor_path_gives(name, queries, keys, tokens_first):
-    made = mechanism(name, Heads(2, 16, tokens=128))
+@pytest.mark.parametrize(("name", "options"), ALL)
+def test_the_kernels_give_what_the_processor_path_gives(name, options, queries, keys, tokens_first):
+    made = mechanism(name, Heads(2, 16, tokens=128), **options)
     given = drawn(queries, keys, tokens_first=tokens_first)
     keep = torch.ones(2, keys, dtype=torch.bool)
     keep[0, :10] = keep[1, 90:] = False
@@ -123,6 +147,29 @@ def test_the_kernels_give_what_the_processor_path_gives(name, queries, keys, tok
         known = torch.autograd.grad((expected * weights).sum(), given)
         gradients = torch.autograd.grad((output * weights).sum(), given)
         torch.testing.assert_close(gradients, known, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.slow
+@needs_kernels
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("queries", [100, 60])
+@pytest.mark.parametrize(
+    ("slope", "jump"), [(0.0, 0.0), (0.05, 0.0), (3.0, 0.0), (-3.0, 0.0), (500.0, 0.0), (1.0, 1e4)]
+)
+def test_weights_of_any_range_keep_their_sums(slope, jump, queries):
+    q, k, v = (part.detach() for part in drawn(queries, 100))
+    logs = torch.randn(2, 1, 100, generator=torch.Generator().manual_seed(2)) * 5
+    logs = logs + slope * torch.arange(100) + jump * (torch.arange(100) >= 64)
+    logs[0, :, :45] = logs[1, :, 20:30] = logs[1, :, 97:] = past.HIDDEN
+    q, k = q.exp(), k.exp()
+    expected = past.mix_past(
+        q.double(), k.double(), v.double(), past.Weights(logs.double(), floor=0.01)
+    )
+    output = fla_sums.mix_past_by_fla(q, k, v, past.Weights(logs, floor=0.01))
+    seen = slice(max(0, 45 - (100 - queries)), None)  # before, the first row sees nothing
+    torch.testing.assert_close(output[0, :, seen], expected[0, :, seen].float())
+    torch.testing.assert_close(output[1], expected[1].float())
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from torch import Tensor
 from sparing.core.workload import Cost, Workload
 from sparing.mechanisms._features import CHUNK, head_groups, spans
 from sparing.mechanisms.shared.products import HALVES, exp_in, recorded, split_rows, wide_type
-from sparing.mechanisms.shared.sums.past import Weights, mix_past
+from sparing.mechanisms.shared.sums.past import Past, Weights, mix_past
 
 _LEAST_EXPONENT = -80.0
 """Causal features of a key are at least exp(-80) = 2e-35 times its largest."""
@@ -91,10 +91,11 @@ def positive_at_once(
     *,
     scale: float,
     causal: bool,
+    past: Past = mix_past,
 ) -> Float[Tensor, "batch heads queries dim"]:
     """Attention with the features exp(scale rows . x) and the weights exp(logs), without a loop.
 
-    Not causal, ``rows`` are rounded to q's type.
+    Not causal, ``rows`` are rounded to q's type; causal, ``past`` sums over earlier keys.
     """
     wide = wide_type(q.dtype)
     if not causal:
@@ -110,7 +111,7 @@ def positive_at_once(
     keys = exp_in(relative, dtype)
     least = math.exp(_LEAST_EXPONENT)
     keys = keys.clamp(min=least) if recorded(keys) else keys.clamp_(min=least)
-    return mix_past(queries, keys, v, Weights(logs)).to(q.dtype)
+    return past(queries, keys, v, Weights(logs)).to(q.dtype)
 
 
 def summary_attention(

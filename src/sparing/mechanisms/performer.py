@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from sparing.core.errors import UsageError, require_choice
+from sparing.core.execution.path import Call, Path
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
@@ -31,7 +32,8 @@ from sparing.mechanisms._positive import (
 from sparing.mechanisms._random import Directions
 from sparing.mechanisms.shared.arithmetic import wide
 from sparing.mechanisms.shared.products import wide_type
-from sparing.mechanisms.shared.sums.past import Weights, mix_all, mix_past
+from sparing.mechanisms.shared.sums.fla_sums import mix_limits, mix_past_by_fla
+from sparing.mechanisms.shared.sums.past import Past, Weights, mix_all, mix_past
 
 _LEAST_FEATURE = 1e-3
 _CHOICES = {"feature_map": ("positive", "relu"), "scaling": ("random", "fixed")}
@@ -76,7 +78,7 @@ class Performer(Mechanism):
         permutable=True,
         random=True,
     )
-    accelerated = ("accelerator",)
+    accelerated = ("fla", "accelerator")
 
     def __init__(
         self,
@@ -134,22 +136,30 @@ class Performer(Mechanism):
 
     def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
         """The same sums in products over all heads and tokens."""
-        q, k, v = streams
+        return self._at_once(*streams, mask=mask, past=mix_past)
+
+    def mix_fla(self, *streams: Tensor, mask: Mask) -> Tensor:
+        """Causal sums by flash-linear-attention."""
+        return self._at_once(*streams, mask=mask, past=mix_past_by_fla)
+
+    def limits(self, path: Path, call: Call) -> str:
+        """What flash-linear-attention cannot do."""
+        return mix_limits(call, len(self.directions.rows)) if path == "fla" else ""
+
+    def _at_once(self, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask, past: Past) -> Tensor:
         rows, scale = self.directions.rows, self.heads.dim**-0.25
         if self.feature_map == "positive":
             norms = torch.linalg.vector_norm(k, dim=-1, dtype=wide_type(k.dtype))
             logs = norms.square() * (-(scale**2) / 2)
             if mask.keep is not None:
                 logs = logs.masked_fill(~mask.keep[:, None], HIDDEN)
-            return positive_at_once(rows, q, k, v, logs, scale=scale, causal=mask.causal)
+            return positive_at_once(rows, q, k, v, logs, scale=scale, causal=mask.causal, past=past)
         if q.dtype == torch.float16:
             q, k = q.float(), k.float()  # sums of these features need more range
         least = _LEAST_FEATURE / scale  # features are all larger by 1 / scale, which cancels
         queries, keys = (((x @ rows.to(x.dtype).t()).add_(least)).clamp_(min=least) for x in (q, k))
-        mixed: Tensor = (mix_past if mask.causal else mix_all)(
-            queries, keys, v, Weights(keep=mask.keep)
-        )
-        return mixed
+        sums = past if mask.causal else mix_all
+        return sums(queries, keys, v, Weights(keep=mask.keep))
 
     def cost(self, work: Workload) -> Cost:
         """Projections, sums and their reading, each a product of tokens, features and dim."""

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from sparing.core.errors import UsageError, require_choice
+from sparing.core.execution.path import Call, Path
 from sparing.core.heads import Heads
 from sparing.core.mask import Mask
 from sparing.core.mechanism import Mechanism
@@ -33,7 +34,8 @@ from sparing.mechanisms._positive import (
 from sparing.mechanisms._random import Directions
 from sparing.mechanisms.shared.arithmetic import dots, wide
 from sparing.mechanisms.shared.products import in_parts, recorded, wide_type
-from sparing.mechanisms.shared.sums.past import Weights, mix_all, mix_past
+from sparing.mechanisms.shared.sums.fla_sums import mix_limits, mix_past_by_fla
+from sparing.mechanisms.shared.sums.past import Past, Weights, mix_all, mix_past
 
 _FEATURE_MAPS = ("trigonometric", "positive")
 _STARTING_GATE = 3.0
@@ -85,7 +87,7 @@ class RandomFeatures(Mechanism):
         permutable=True,
         random=True,
     )
-    accelerated = ("accelerator",)
+    accelerated = ("fla", "accelerator")
 
     def __init__(
         self,
@@ -151,7 +153,18 @@ class RandomFeatures(Mechanism):
 
     def mix_accelerator(self, *streams: Tensor, mask: Mask) -> Tensor:
         """The same sums in products over all heads and tokens."""
-        q, k, v = streams
+        return self._at_once(*streams, mask=mask, past=mix_past)
+
+    def mix_fla(self, *streams: Tensor, mask: Mask) -> Tensor:
+        """Causal sums by flash-linear-attention."""
+        return self._at_once(*streams, mask=mask, past=mix_past_by_fla)
+
+    def limits(self, path: Path, call: Call) -> str:
+        """What flash-linear-attention cannot do."""
+        count = self.features * (2 if self.feature_map == "trigonometric" else 1)
+        return mix_limits(call, count) if path == "fla" else ""
+
+    def _at_once(self, q: Tensor, k: Tensor, v: Tensor, *, mask: Mask, past: Past) -> Tensor:
         logs = None
         if self.gate:
             logs = self._gate_logs(wide(k), hidden_logs(mask.keep, wide(k)))
@@ -161,11 +174,10 @@ class RandomFeatures(Mechanism):
             logs = logs - exact[1].square().sum(-1) / 2
             q, k = (torch.cat(in_parts(x, q.dtype, 2), -1) for x in exact)
             rows = self.directions.rows.repeat(1, q.shape[-1] // self.heads.dim)
-            return positive_at_once(rows, q, k, v, logs, scale=1.0, causal=mask.causal)
+            return positive_at_once(rows, q, k, v, logs, scale=1.0, causal=mask.causal, past=past)
         queries, keys = self._waves_at_once(q, k)
         weights = Weights(logs, None if self.gate else mask.keep, self.floor * self.features)
-        mixed: Tensor = (mix_past if mask.causal else mix_all)(queries, keys, v, weights)
-        return mixed
+        return (past if mask.causal else mix_all)(queries, keys, v, weights)
 
     def cost(self, work: Workload) -> Cost:
         """Projections, sums and their reading, each a product of tokens, features and dim."""

@@ -7,6 +7,7 @@ that it has seen, so nothing overflows. No weight is lost to one that a query ma
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -40,6 +41,10 @@ class Weights:
     floor: float = 0.0
 
 
+Past = Callable[[Tensor, Tensor, Tensor, Weights], Tensor]
+"""What sums as ``mix_past`` does: of queries, keys, values and weights."""
+
+
 def mix_all(
     queries: Float[Tensor, "batch heads queries features"],
     keys: Float[Tensor, "batch heads keys features"],
@@ -59,11 +64,11 @@ def mix_all(
         both = in_parts(torch.cat([sums, totals[..., None]], -1), queries.dtype, 2)
         mixed = wide_product(torch.cat([queries] * len(both), -1), torch.cat(both, -2))
         mixed, read = mixed[..., :-1], mixed[..., -1:]
-        return _quotient(mixed, _guarded(read, weights.floor), dtype)
+        return quotient(mixed, guarded(read, weights.floor), dtype)
     product = torch.matmul if weights.logs is None else wide_product
     mixed = product(queries, sums.to(queries.dtype))
     read = wide_product(queries, totals.to(queries.dtype)[..., None])
-    return _quotient(mixed, _guarded(read, weights.floor), dtype)
+    return quotient(mixed, guarded(read, weights.floor), dtype)
 
 
 def _means(
@@ -85,7 +90,10 @@ def _means(
     return sums, wide_product(row.to(keys.dtype)[..., None, :], keys)[..., 0, :] * scale
 
 
-def _quotient(mixed: Tensor, totals: Tensor, dtype: torch.dtype) -> Tensor:
+def quotient(
+    mixed: Float[Tensor, "*rows dim"], totals: Float[Tensor, "*rows 1"], dtype: torch.dtype
+) -> Float[Tensor, "*rows dim"]:
+    """mixed / totals, rounded once to a type; in place where nothing is recorded."""
     if recorded(mixed, totals):
         return (mixed / totals).to(dtype)
     if mixed.dtype == dtype:
@@ -93,7 +101,7 @@ def _quotient(mixed: Tensor, totals: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.div(mixed, totals, out=torch.empty_like(mixed, dtype=dtype))
 
 
-def _guarded(totals: Tensor, least: Tensor | float) -> Tensor:
+def guarded(totals: Float[Tensor, "*rows"], least: Tensor | float) -> Float[Tensor, "*rows"]:
     """Denominators, moved off zero without changing their sign."""
     tiny = torch.finfo(totals.dtype).tiny
     if isinstance(least, float) and not least:  # none is negative
@@ -131,11 +139,13 @@ def mix_past(
     mixed = _mixed(queries, keys, v, first, times)
     totals = mixed[..., dim : dim + 1]
     if weights.floor:
-        least = _folded(_visible(weights, times, early, totals)[..., None], count) * weights.floor
-        totals = _guarded(totals, least)
+        reference = None if times is None else times.reference
+        seen = visible(weights, reference, early, queries, totals.dtype)
+        least = _folded(seen[..., None], count) * weights.floor
+        totals = guarded(totals, least)
     else:
-        totals = _guarded(totals, 0.0)
-    mixed = _quotient(mixed[..., :dim], totals, dtype)
+        totals = guarded(totals, 0.0)
+    mixed = quotient(mixed[..., :dim], totals, dtype)
     return mixed.flatten(2, 4)[:, :, :count]
 
 
@@ -177,15 +187,21 @@ class _Times:
         return cls(inside, largest, ends, starts, old, before_all, reference[..., :count])
 
 
-def _visible(weights: Weights, times: _Times | None, early: int, like: Tensor) -> Tensor:
-    """The weight of all keys that each query may see, relative to the largest of them."""
-    if weights.logs is not None and times is not None:
+def visible(
+    weights: Weights,
+    reference: Float[Tensor, "batch _ queries"] | None,
+    early: int,
+    queries: Tensor,
+    dtype: torch.dtype,
+) -> Float[Tensor, "_ _ tokens"]:
+    """The weight of all keys that each query may see, over exp(reference) where they have logs."""
+    if weights.logs is not None and reference is not None:
         seen = weights.logs.logcumsumexp(-1)[..., early:]
-        return (seen - times.reference).exp().to(like.dtype)
+        return (seen - reference).exp().to(dtype)
     if weights.keep is not None:
-        return weights.keep[:, None].to(like.dtype).cumsum(-1)[..., early:]
-    count = math.prod(like.shape[2:])
-    seen = torch.arange(early + 1, early + count + 1, device=like.device, dtype=like.dtype)
+        return weights.keep[:, None].to(dtype).cumsum(-1)[..., early:]
+    count = math.prod(queries.shape[2:-1])
+    seen = torch.arange(early + 1, early + count + 1, device=queries.device, dtype=dtype)
     return seen[None, None]
 
 
