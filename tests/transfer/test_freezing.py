@@ -9,7 +9,9 @@ import torch
 
 import sparing
 from sparing.core.errors import Unsupported, UsageError
+from sparing.layers.packing import pack, worth_packing
 from sparing.layers.plan import full_plan, narrowed, narrowing
+from sparing.transfer import freezing
 from sparing.transfer.adapting.adapt import adapt
 from sparing.transfer.adaptive import FrontierPoint
 from sparing.transfer.freezing import freeze, segments
@@ -263,6 +265,52 @@ def test_a_number_of_tokens_that_depends_on_values_cannot_be_cut():
         segments(_adaptive(tokens_above=0.5))
 
 
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name not in IMAGES])
+@pytest.mark.parametrize("tokens_after", [0, 1])
+@torch.no_grad()
+def test_packed_batches_have_the_answers_of_padded_ones(family, tokens_after, monkeypatch):
+    if tokens_after and family in RELATIVE:
+        pytest.skip("tokens are not dropped there")
+    dropped = {"tokens_kept": 0.6, "tokens_after": 1} if tokens_after else {}
+    adaptive, given = (
+        _adaptive(family, exits=(2, 3), **dropped),
+        inputs(family, lengths=(9, 4, 7, 2)),
+    )
+    threshold = _between(adaptive, given)
+    adaptive.plan = replace(adaptive.plan, threshold=threshold)
+    parts, calls = segments(adaptive), []
+    monkeypatch.setattr(freezing, "pack", lambda *given: calls.append(1) or pack(*given))
+    packed = [_chain(parts, given, limit) for limit in (1.0, threshold)]
+    assert len(calls) >= (2 if tokens_after else 3)
+    monkeypatch.setattr(freezing, "worth_packing", lambda keep: False)
+    for (logits, depths), limit in zip(packed, (1.0, threshold), strict=True):
+        expected, places = _chain(parts, given, limit)
+        near(logits, expected)
+        assert torch.equal(depths, places)
+
+
+@torch.no_grad()
+def test_rows_of_packed_tokens_are_where_they_were(monkeypatch):
+    (part,) = segments(_adaptive())
+    given = texts([9, 4, 7, 2])
+    given["attention_mask"][0, 3] = 0  # a hole
+    keep = given["attention_mask"].bool()
+    packed = part(**given)[0]
+    assert not packed[~keep].any()
+    monkeypatch.setattr(freezing, "worth_packing", lambda keep: False)
+    near(packed[keep], part(**given)[0][keep])
+
+
+@pytest.mark.parametrize(
+    ("lengths", "packed"),
+    [([10, 10], False), ([10, 9], False), ([10, 8], True), ([10, 0], False), ([3], False)],
+)
+def test_batches_with_few_pads_stay_padded(lengths, packed):
+    keep = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    assert worth_packing(keep) is packed
+    assert not worth_packing(None)
+
+
 def _exported(part, given, sizes):
     shapes = {name: dict.fromkeys(range(sizes), ANY) for name in given}
     return torch.export.export(part, (), given, dynamic_shapes=shapes).module()
@@ -279,7 +327,8 @@ def test_segments_export_and_agree_at_another_size(family):
         large = images(5)
     exported = _exported(first, small, 1 if family in IMAGES else 2)
     hidden, logits = exported(**large)
-    near(hidden, first(**large)[0])
+    real = large["attention_mask"].bool() if family not in IMAGES else slice(None)
+    near(hidden[real], first(**large)[0][real])  # pads are computed in exported files alone
     near(logits, first(**large)[1])
     masks = [
         {k: v for k, v in example.items() if k == "attention_mask"} for example in (small, large)

@@ -70,6 +70,9 @@ class Forms(Mapping[Form, Chain]):
     one text each, without pads. ``missing`` holds the other forms with their reason: a package that
     is not installed, bfloat16 that would be emulated, or INT8 without inputs.
 
+    ``eager`` are segments with the same answers that serve PyTorch's forms instead, where they are
+    faster there; torch.compile gets ``segments`` too.
+
     Exported files go to ``folder``, each written once. Opening a form raises the errors of
     ``export_chain``, ``quantise``, ``convert`` and ``quantise_static``.
 
@@ -91,9 +94,11 @@ class Forms(Mapping[Form, Chain]):
         compiled: bool = False,
         eager_int8: bool = False,
         device: str = "cpu",
+        eager: Sequence[nn.Module] = (),
     ) -> None:
         self.folder, self.calibration = folder, calibration
         self._segments, self._example = segments, example_inputs
+        self._modules = eager or segments
         self._threshold, self._longest = threshold, longest
         self._thread_count, self.device = thread_count, device
         self._written: dict[str, list[Path]] = {}
@@ -150,7 +155,7 @@ class Forms(Mapping[Form, Chain]):
     def _eager(self, compiled: bool, int8: bool) -> dict[Form, Build]:
         if self.device != "cpu":
             return self._on_device()
-        segments = self._segments
+        segments = self._modules
         forms: dict[Form, Build] = {
             Form("eager", "float32"): lambda: segments,
             Form("eager", "bfloat16"): lambda: [copy.deepcopy(one).bfloat16() for one in segments],
@@ -175,8 +180,9 @@ class Forms(Mapping[Form, Chain]):
         """The segments on the device; each form is moved and compiled once."""
         if form not in self._built:
             dtype = getattr(torch, form.precision)
-            moved = [copy.deepcopy(one).to(self.device, dtype) for one in self._segments]
             compiled = form.settings == COMPILED
+            chosen = self._segments if compiled else self._modules
+            moved = [copy.deepcopy(one).to(self.device, dtype) for one in chosen]
             self._built[form] = compiled_segments(moved, self._example) if compiled else moved
         return self._built[form]
 

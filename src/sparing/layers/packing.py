@@ -15,6 +15,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sparing.core.errors import UsageError
+from sparing.core.tracing import is_traced
+
+LEAST_PADS = 0.1
+"""The share of pads from which on a batch is faster packed, on a processor."""
 
 
 @runtime_checkable
@@ -175,3 +179,23 @@ def pack(
         lengths = torch.full((batch,), tokens, device=padded.device)
         return padded.reshape(-1, channels), Packed(lengths)
     return padded[keep], Packed(keep.sum(1))
+
+
+def worth_packing(keep: Bool[Tensor, "batch tokens"] | None) -> bool:
+    """Whether a batch has so many pads that it is faster packed.
+
+    Not while it is traced, as values decide, nor with a sequence that has no real token.
+    """
+    if keep is None or is_traced():
+        return False
+    real = keep.sum(1)
+    return int(real.sum()) <= (1 - LEAST_PADS) * keep.numel() and int(real.min()) > 0
+
+
+def spread(
+    rows: Float[Tensor, "rows channels"], keep: Bool[Tensor, "batch tokens"]
+) -> Float[Tensor, "batch tokens channels"]:
+    """Undo ``pack``; pads are zeros."""
+    padded = rows.new_zeros(*keep.shape, rows.shape[-1])
+    padded[keep] = rows
+    return padded

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sparing.core.errors import UsageError
 from sparing.export.dense import dense_segment
@@ -23,9 +23,12 @@ from sparing.export.static_int8 import MOST_INPUTS
 from sparing.layers.plan import Plan
 from sparing.measure.machine import usable_processors
 from sparing.slim.evidence.candidates import DENSE, Candidate, key_of
+from sparing.slim.models import adaptive_form
 from sparing.tasks import Task
 from sparing.transfer.adaptive import AdaptiveClassifier
 from sparing.transfer.embedding.dense import SentenceEncoder
+from sparing.transfer.families.known import family_of
+from sparing.transfer.folding.fold import is_folded
 from sparing.transfer.freezing import segments
 
 if TYPE_CHECKING:
@@ -82,7 +85,8 @@ class Engines:
             segment = dense_segment(model.encoder, list(model.later)).eval()
         else:
             segment = dense_segment(model).eval()
-        return Forms([segment], folder=self.folder / "dense", **self.options)
+        folder, eager = self.folder / "dense", without_pads(model)
+        return Forms([segment], folder=folder, eager=eager, **self.options)
 
     def ours(self, model: AdaptiveClassifier, plan: Plan, name: str) -> Forms:
         """A plan in every engine and precision; ``name`` is the folder of its exported files."""
@@ -235,6 +239,18 @@ class BothForms:
     def _served(self, one: Candidate, shared: dict[Any, Segment] | None) -> Chain:
         """A candidate as it is served; files that are not open in ``shared`` are opened."""
         return self._opened(self.files(one), one.key, shared)
+
+
+def without_pads(model: PreTrainedModel | SentenceEncoder) -> list[nn.Module]:
+    """The dense model of texts as one of slim's segments, which leaves out pads, in a list.
+
+    Empty for images, which have none, and for folded models, which are faster as they are.
+    """
+    encoder = model.encoder if isinstance(model, SentenceEncoder) else model
+    if encoder.main_input_name != "input_ids" or is_folded(encoder):
+        return []
+    layers = family_of(encoder.config).sizes(encoder.config).layers
+    return segments(adaptive_form(model, [layers]))
 
 
 def cascade_precision(precision: str) -> str:

@@ -16,7 +16,7 @@ from sparing.layers.capacity import Capacity, drop_padded
 from sparing.layers.confidence import ConfidenceHead
 from sparing.layers.elastic import ElasticLayer
 from sparing.layers.encoder import Head
-from sparing.layers.packing import Padded
+from sparing.layers.packing import Padded, pack, spread, worth_packing
 from sparing.layers.plan import LayerSizes, Plan, full_plan
 from sparing.layers.tokens import TokenHead
 from sparing.layers.vectors import VectorHead
@@ -103,6 +103,8 @@ Answered = tuple[Rows, Logits] | tuple[Rows, Logits, Float[Tensor, " batch"]]
 class _Stack(nn.Module):
     """Some consecutive layers and the exit head after them, on padded rows.
 
+    A batch with many pads is packed for the layers, unless they drop tokens or it is traced.
+
     ``drop_after`` counts the layers of this stack after which tokens are dropped (0: not here);
     ``dropped`` says that they were dropped in an earlier one. ``confidence`` is the head of the
     answer's confidence, where that is not the largest probability.
@@ -137,6 +139,10 @@ class _Stack(nn.Module):
             # a slice's length is unknown to older exporters: it may end past the rows' end
             hidden = hidden.narrow(1, 0, self.capacity.of_count(keep.shape[1]))
             keep = self.capacity.keep_after(keep)
+        drops = self.capacity is not None and self.drop_after > 0
+        if keep is not None and not drops and worth_packing(keep):
+            hidden = self._without_pads(hidden, keep)
+            return self._answer(hidden, self.exit.pool(hidden, Padded(keep)))
         layout = Padded(keep)
         for number, layer in enumerate(self.layers, start=1):
             assert isinstance(layer, ElasticLayer)
@@ -150,6 +156,17 @@ class _Stack(nn.Module):
             layout = Padded(None if keep is None else self.capacity.keep_after(keep))
         if self.capacity is None or self.drop_after != len(self.layers):
             pooled = self.exit.pool(hidden, layout)
+        return self._answer(hidden, pooled)
+
+    def _without_pads(self, hidden: Tensor, keep: Tensor) -> Tensor:
+        """The rows after the layers, which compute real tokens alone."""
+        rows, layout = pack(hidden, keep)
+        for layer in self.layers:
+            assert isinstance(layer, ElasticLayer)
+            rows = layer(rows, layout, layer.sizes.heads, layer.sizes.neurons)
+        return spread(rows, keep)
+
+    def _answer(self, hidden: Tensor, pooled: Tensor) -> Answered:
         logits = self.exit(pooled)
         if self.confidence is None:
             return hidden, logits
