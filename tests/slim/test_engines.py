@@ -14,12 +14,16 @@ from sparing.export import segment
 from sparing.export.dense import dense_segment
 from sparing.export.engine import Chain
 from sparing.export.folder import open_chain
+from sparing.export.forms import Form
 from sparing.slim import engines as slim_engines
 from sparing.slim.engines import BothForms, Engines
 from sparing.slim.evidence.candidates import Candidate, answers_at, stages, taken
 from sparing.tasks import Examples, load_task
 from sparing.transfer.adapting.adapt import adapt
-from sparing.transfer.freezing import segments
+from sparing.transfer.folding.fold import fold_if_possible
+from sparing.transfer.freezing import TextSegment, segments
+from sparing.transfer.opening import open_model
+from tests.agree.kinds import save
 from tests.slim.conftest import only, texts_of
 from tests.transfer.classifiers import dense as random_model
 from tests.transfer.classifiers import texts as random_texts
@@ -357,3 +361,31 @@ def test_behind_int8_the_dense_model_computes_in_float32(both, task, engine):
         key = next(k for k in both.keys if replace(k, settings="") == key)
         logits = both.run(replace(key, cascade=True))(batch)
         torch.testing.assert_close(logits, exact, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["class", "labels", "number", "entities", "span"])
+def test_the_dense_model_answers_the_same_without_pads(kind, tmp_path):
+    if kind == "class":
+        model = random_model("bert", dtype=torch.float32)
+    else:
+        model = open_model(str(save(tmp_path / kind, kind))).eval()
+    (ours,) = slim_engines.without_pads(model)
+    given = random_texts([9, 3, 7, 2], longest=9)
+    plain, packed = (Chain([one])(given)[0] for one in (dense_segment(model).eval(), ours))
+    if kind in ("entities", "span"):  # pads have no answer
+        keep = given["attention_mask"].bool()
+        plain, packed = plain[keep], packed[keep]
+    torch.testing.assert_close(packed, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_pytorch_serves_the_dense_model_without_pads(both):
+    (part,) = both.dense.parts(Form("eager", "float32"))
+    assert isinstance(part, TextSegment)
+
+
+def test_images_and_folded_models_stay_themselves():
+    assert slim_engines.without_pads(random_model("vit")) == []
+    folded = random_model("deberta-v2")
+    assert len(slim_engines.without_pads(folded)) == 1
+    assert fold_if_possible(folded)
+    assert slim_engines.without_pads(folded) == []
