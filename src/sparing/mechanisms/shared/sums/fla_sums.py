@@ -35,7 +35,7 @@ def fla_limits(call: Call, features: int) -> str:
 
 
 def mix_limits(call: Call, features: int) -> str:
-    """``fla_limits`` of ``mix_past_by_fla``, whose sums need the range of float32 or bfloat16."""
+    """``fla_limits`` of ``mix_past_by_fla``; its sums need the range of float32 or bfloat16."""
     if call.dtype == torch.float16:
         return "float16 has too little range for its sums"
     return fla_limits(call, features)
