@@ -97,7 +97,6 @@ CELLS = (
     Cell("local", causal=True),
     Cell("strided", causal=True),
     Cell("longformer", causal=True),
-    Cell("uniform", causal=True),
     Cell("reformer"),
 )
 
