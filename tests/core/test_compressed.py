@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
+from random import Random
 
 import pytest
 
@@ -123,6 +124,17 @@ def test_a_file_that_could_not_be_read_back_is_not_compressed(path, monkeypatch)
     with pytest.raises(DataError, match="is too large to compress"):
         compress_file(path)
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_the_smaller_of_two_ways_is_taken(path):
+    random = Random(0)
+    numbers = "\n".join(repr(random.random()) for _ in range(5000)).encode()
+    for content, usual in ((numbers, False), (CONTENT * 50, True)):
+        path.write_bytes(content)
+        packed = compress_file(path)
+        assert read_stored(packed) == content
+        assert (len(packed.read_bytes()) == len(zlib.compress(content, 9, 31))) is usual
+        packed.unlink()
 
 
 def test_a_file_stays_where_its_compressed_form_is_not_the_same(path, monkeypatch):

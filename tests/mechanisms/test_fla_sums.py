@@ -11,6 +11,7 @@ import dataclasses
 import importlib.util
 import os
 import sys
+import types
 
 import pytest
 import torch
@@ -39,15 +40,38 @@ needs_kernels = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def kernels(monkeypatch):
-    """The kernels, interpreted."""
+@pytest.fixture(
+    params=["written out", pytest.param("interpreted", marks=[pytest.mark.slow, needs_kernels])]
+)
+def kernels(request, monkeypatch):
+    """The kernels, interpreted, or their recurrence, step by step."""
+    if request.param == "written out":
+        stand_in = types.SimpleNamespace(chunk_simple_gla=recurrence)
+        monkeypatch.setitem(sys.modules, "fla.ops.simple_gla", stand_in)
+        return
     tuning = importlib.import_module("triton.runtime.autotuner")
     monkeypatch.setattr(tuning.Autotuner, "_bench", lambda *_, **__: [1.0] * 3)
     importlib.import_module("fla.ops.simple_gla")
     for name in ("chunk_h", "chunk_o"):
         module = importlib.import_module(f"fla.ops.common.{name}")
         monkeypatch.setattr(module, "range", counted, raising=False)
+
+
+def recurrence(q, k, v, *, g, scale, initial_state):
+    """What fla documents: S = exp(g) S + k v, out = scale q S; each is (batch, tokens, heads, ...).
+
+    As in the kernels, the output has the type of q, and gates get no gradient from here.
+    """
+    batch, tokens, heads, features = k.shape
+    state = torch.zeros(batch, heads, features, v.shape[-1])
+    state = state if initial_state is None else initial_state
+    outputs = []
+    for token in range(tokens):
+        if g is not None:
+            state = state * g[:, token].exp()[..., None, None]
+        state = state + k[:, token, :, :, None].float() * v[:, token, :, None].float()
+        outputs.append((q[:, token, :, None].float() @ state)[:, :, 0] * scale)
+    return torch.stack(outputs, 1).to(q.dtype), None
 
 
 class Counted(int):
@@ -122,8 +146,6 @@ def test_nothing_of_it_is_imported_before_a_call():
     assert KERNELS or "fla" not in sys.modules
 
 
-@pytest.mark.slow
-@needs_kernels
 @pytest.mark.usefixtures("kernels", "unchecked_shapes")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("tokens_first", [False, True])
@@ -149,8 +171,6 @@ def test_the_kernels_give_what_the_processor_path_gives(name, options, queries, 
         torch.testing.assert_close(gradients, known, atol=1e-4, rtol=1e-3)
 
 
-@pytest.mark.slow
-@needs_kernels
 @pytest.mark.usefixtures("kernels")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("queries", [100, 60])
@@ -172,8 +192,6 @@ def test_weights_of_any_range_keep_their_sums(slope, jump, queries):
     torch.testing.assert_close(output[1], expected[1].float())
 
 
-@pytest.mark.slow
-@needs_kernels
 @pytest.mark.usefixtures("kernels")
 @pytest.mark.filterwarnings("ignore")
 def test_second_derivatives_are_refused():
@@ -182,8 +200,6 @@ def test_second_derivatives_are_refused():
         torch.autograd.grad(output.sum(), given, create_graph=True)
 
 
-@pytest.mark.slow
-@needs_kernels
 @pytest.mark.usefixtures("kernels")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])

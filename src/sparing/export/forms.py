@@ -70,8 +70,8 @@ class Forms(Mapping[Form, Chain]):
     one text each, without pads. ``missing`` holds the other forms with their reason: a package that
     is not installed, bfloat16 that would be emulated, or INT8 without inputs.
 
-    ``eager`` are segments with the same answers that serve PyTorch's forms instead, where they are
-    faster there; torch.compile gets ``segments`` too.
+    ``eager`` are other segments with the same answers: PyTorch runs them where it runs modules as
+    they are. Everything else is made of ``segments``.
 
     Exported files go to ``folder``, each written once. Opening a form raises the errors of
     ``export_chain``, ``quantise``, ``convert`` and ``quantise_static``.
@@ -155,10 +155,10 @@ class Forms(Mapping[Form, Chain]):
     def _eager(self, compiled: bool, int8: bool) -> dict[Form, Build]:
         if self.device != "cpu":
             return self._on_device()
-        segments = self._modules
+        segments, plain = self._segments, self._modules
         forms: dict[Form, Build] = {
-            Form("eager", "float32"): lambda: segments,
-            Form("eager", "bfloat16"): lambda: [copy.deepcopy(one).bfloat16() for one in segments],
+            Form("eager", "float32"): lambda: plain,
+            Form("eager", "bfloat16"): lambda: [copy.deepcopy(one).bfloat16() for one in plain],
         }
         if int8:
             form = Form("eager", "int8", "torch.ao")

@@ -323,7 +323,8 @@ def refuse_difference(
         raise Unsupported(f"exported, the segment gives {ours.shape} at {shape}: {theirs.shape}")
     if "attention_mask" in trial:
         keep = trial["attention_mask"].numpy() != 0
-        if ours.shape[:2] == keep.shape:  # by chance of classes too, but then of one trial alone
+        if ours.shape[:2] == keep.shape:
+            # one answer for each token; as many classes as tokens look the same, in one trial
             ours, theirs = ours[keep], theirs[keep]
         elif ours.ndim == 3:  # where a segment drops tokens, only the first is known to be real
             ours, theirs = ours[:, 0], theirs[:, 0]

@@ -42,7 +42,7 @@ class Stored:
 
 
 def memory_of(steps: Steps, batch: int) -> list[Record]:
-    """The peak of every tested form with files, and of the dense model in PyTorch.
+    """The peak of every tested form with files, and of the dense model as transformers runs it.
 
     The input is the longest test batch.
     """

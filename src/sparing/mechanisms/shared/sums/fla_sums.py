@@ -138,9 +138,8 @@ def _laid_out(tensor: Tensor, tokens_first: bool) -> Tensor:
 def _chunked(q: Tensor, k: Tensor, v: Tensor, steps: Tensor | None, state: Tensor | None) -> Tensor:
     try:
         kernels = importlib.import_module("fla.ops.simple_gla")
-        mixed: Tensor = kernels.chunk_simple_gla(q, k, v, g=steps, scale=1.0, initial_state=state)[
-            0
-        ]
+        run = kernels.chunk_simple_gla
+        mixed: Tensor = run(q, k, v, g=steps, scale=1.0, initial_state=state)[0]
     except torch.OutOfMemoryError:
         raise
     except Exception as cause:
