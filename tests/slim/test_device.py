@@ -12,7 +12,7 @@ from sparing.experiment.registry import find_study
 from sparing.report.page import write_report
 from sparing.slim import options as module
 from sparing.slim.evidence.candidates import DENSE, OURS, Candidate
-from sparing.slim.promise import form_name, torch_program
+from sparing.slim.promise import dense_words, form_name, torch_program
 from tests.slim.conftest import of_name, run_of
 
 COMPILED = Candidate(DENSE, "eager", "bfloat16", "torch.compile")
@@ -54,6 +54,13 @@ def test_a_program_makes_of_the_slim_model_what_is_served():
     for form in (Candidate(OURS, "eager", "float32"), Candidate(OURS, "onnxruntime", "int8")):
         assert torch_program(form, "cpu", '"it"').splitlines() == opened
     assert torch_program(COMPILED, "cuda", '"it"').splitlines() == opened  # dense is served
+
+
+def test_a_dense_model_in_pytorch_is_served_as_it_was_timed():
+    served = Candidate(DENSE, "eager", "bfloat16")
+    assert "sparing.adapt(model)" in dense_words(served)
+    for other in (COMPILED, replace(served, engine="openvino"), replace(served, model=OURS)):
+        assert dense_words(other) == ""
 
 
 def _small(options, device):

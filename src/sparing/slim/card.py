@@ -19,6 +19,7 @@ from sparing.models import names
 from sparing.report.estimates import interval_text
 from sparing.slim.evidence.candidates import Candidate
 from sparing.slim.promise import (
+    dense_words,
     form_name,
     form_of,
     form_words,
@@ -74,6 +75,7 @@ def model_card(run: Run, steps: Steps, source: str) -> str:
         f"{_inputs(task)} {_answers(task)}",
         "## Load it",
         *([LOADING] if form.engine != "eager" else []),
+        *([words] if (words := dense_words(form)) else []),
         f"In PyTorch:\n\n```python\n{torch_program(form, device, TORCH)}\n```",
         "## Data",
         _data(task),

@@ -97,6 +97,12 @@ def precision_name(form: Candidate) -> str:
     return PRECISIONS.get(form.precision, form.precision)
 
 
+def dense_words(form: Candidate) -> str:
+    """How a served dense model in PyTorch was timed; empty for all other forms."""
+    plain = form.model == DENSE and form.engine == "eager" and not form.compiled
+    return prose("dense-in-torch") if plain else ""
+
+
 def torch_program(form: Candidate, device: str, folder: str) -> str:
     """A program that opens the slim model in PyTorch, and makes it what is served.
 

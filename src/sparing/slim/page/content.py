@@ -15,7 +15,7 @@ from sparing.slim.evidence.candidates import DENSE, OURS
 from sparing.slim.evidence.changed import Moved, One, Reread, Shifted, read_changed
 from sparing.slim.page import lookups, prose
 from sparing.slim.page.wording import per_cent, times
-from sparing.slim.promise import promise_of, torch_program
+from sparing.slim.promise import dense_words, promise_of, torch_program
 
 SHOWN, LONGEST = 20, 300
 TRAININGS = {
@@ -170,7 +170,8 @@ def loading(run: Run) -> Section:
     }
     folders = wording.listing([f"forms/{share}" for share in others], 5)
     more = [Text(prose("other-points", folders=folders))] if others else []
-    return Section("load", title, (*snippets, *more))
+    own = [Text(words)] if (words := dense_words(promise.form)) else []
+    return Section("load", title, (*own, *snippets, *more))
 
 
 def facts(run: Run) -> list[tuple[str, str]]:
