@@ -28,7 +28,7 @@ from sparing.measure.latency import PairedLatency, paired_latency
 from sparing.report.markdown import plain_table
 from sparing.slim.engines import without_pads
 
-TEXTS, BATCHES, ROUNDS = 256, (1, 8, 32), 11
+TEXTS, BATCHES, ROUNDS = 256, (1, 8, 32), 5
 MEAN_LENGTH, SPREAD, LENGTHS = 22, 0.45, (4, 64)
 SHAPE = {
     "vocab_size": 1000,
