@@ -3,10 +3,10 @@
     python benchmarks/packing.py --output FILE
 
 The model has MiniLM's shape and random weights. Its texts have random tokens, and lengths as those
-of short reviews: the logarithm is normal. They come in order of arrival, or sorted by length. All
-three run in turns on the same batches in PyTorch, on one thread: transformers' own model, the
-segment that ``slim`` times for it with the pads computed, and the same without. The ratio is
-transformers' time over that of the segment without pads, with a 95 % interval over rounds.
+of short reviews: the logarithm is normal. They come in order of arrival, or sorted by length.
+Three ways run in turns on the same batches in PyTorch, on one thread. They are transformers' own
+model, the segment that ``slim`` times for it with the pads computed, and the segment as it is. The
+ratio is transformers' time over that of the last one, with a 95 % interval over rounds.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ import families
 import folding
 import half_models
 import joined_exits
+import packing
 import predict_rates
 import readme_table
 import slim_from_bert
@@ -57,6 +58,7 @@ def tables() -> dict[str, Callable[[], str]]:
         "demo table": readme_table.demo_table,
         "families": families.checks_table,
         "folding": lambda: folding.table_of(_json("folding-*.json")["rows"]),
+        "packing": lambda: packing.table_of(_json("packing-*.json")["rows"]),
         "half models": lambda: half_models.table_of(_json("half-models-*.json")["rows"]),
         "options of families": families.options_table,
         **_slim_tables(cache(lambda: slim_pool.finished(RESULTS))),

@@ -170,8 +170,8 @@ def loading(run: Run) -> Section:
     }
     folders = wording.listing([f"forms/{share}" for share in others], 5)
     more = [Text(prose("other-points", folders=folders))] if others else []
-    own = [Text(words)] if (words := dense_words(promise.form)) else []
-    return Section("load", title, (*own, *snippets, *more))
+    dense = [Text(words)] if (words := dense_words(promise.form)) else []
+    return Section("load", title, (*dense, *snippets, *more))
 
 
 def facts(run: Run) -> list[tuple[str, str]]:
