@@ -140,13 +140,19 @@ def test_divergence_is_the_mean_over_texts_of_the_kullback_leibler_sum():
 
 
 @pytest.mark.parametrize("count", [40, 436, 4000])
-def test_shares_are_each_epsilon_and_the_largest_that_passes(count):
+def test_shares_are_the_largest_that_passes_and_one_that_likely_does(count):
     epsilons = (0.01, 0.03, 0.08)
-    expected = set(epsilons)
+    shares, expected = shares_to_try(count, epsilons, 0.05), set[float]()
     for epsilon in epsilons:
         passed = [n for n in range(count) if binomial_p_value(n, count, epsilon) <= 0.05 / 3]
         expected.add(max(passed, default=0) / count)
-    assert shares_to_try(count, epsilons, 0.05) == sorted(expected)
+        if passed:
+            finer = (step / 20_000 for step in range(2000))
+            likely = max(p for p in finer if binomial_p_value(max(passed), count, p) >= 0.9)
+            expected.add(min(shares, key=lambda share: abs(share - likely)))
+            assert min(abs(share - likely) for share in shares) < 1e-4
+    assert set(shares) == expected
+    assert shares == sorted(shares)
 
 
 def test_thresholds_are_close_where_texts_are_sure():

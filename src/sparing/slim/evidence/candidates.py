@@ -13,13 +13,16 @@ from torch import Tensor
 
 from sparing.core.record import Label
 from sparing.export.forms import COMPILED, Form
-from sparing.measure.calibration import most_changes
+from sparing.measure.calibration import most_changes, upper_bound
 from sparing.slim.answer import CLASS, Answer
 
 DENSE, OURS = "dense", "slim"
 # 16 for each factor of ten of the probability of other classes. All texts are answered already, so
 # they cost nothing, and a coarser grid leaves a form far from the changes that it may make.
 THRESHOLDS = tuple(round(1 - 0.5 * 10 ** (-step / 16), 6) for step in range(60))
+# In three runs divided anew, 12 times each, with 436 and 1,600 calibration texts, this certified
+# 2 to 5 % more speed than epsilons themselves beside the shares that pass; 0.8 and 0.95 as much.
+LIKELY = 0.9
 
 
 @dataclass(frozen=True)
@@ -196,21 +199,18 @@ def changed_by(
 
 
 def shares_to_try(count: int, epsilons: Sequence[float], delta: float) -> list[float]:
-    """The shares of changed answers to find a threshold for, with ``count`` calibration texts.
+    """The shares of changed answers to find thresholds for, with ``count`` calibration texts.
 
-    For each epsilon these are itself, and that of ``passing_shares``.
+    For each epsilon these are the largest share that passes its certificate, and the one that
+    passes with a probability of ``LIKELY``: a form that changes more of the choosing texts passes
+    by luck alone, and one at the edge passes half of the time. Each epsilon has an equal part of
+    ``delta``. Where there are too few texts for a pass, it is a form without a change.
     """
-    return sorted({*epsilons, *passing_shares(count, epsilons, delta)})
-
-
-def passing_shares(count: int, epsilons: Sequence[float], delta: float) -> list[float]:
-    """For each epsilon the largest share that passes its certificate.
-
-    A form that changes more of the choosing texts passes by luck alone. Each epsilon has an equal
-    part of ``delta``. Where there are too few texts for a pass, it is a form without a change.
-    """
-    most = [most_changes(count, epsilon, delta / len(epsilons)) for epsilon in epsilons]
-    return sorted({max(0, one) / count for one in most})
+    shares = set[float]()
+    for epsilon in epsilons:
+        most = most_changes(count, epsilon, delta / len(epsilons))
+        shares |= {most / count, upper_bound(most, count, LIKELY)} if most >= 0 else {0.0}
+    return sorted(shares)
 
 
 def candidates_of(

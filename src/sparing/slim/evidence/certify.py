@@ -23,12 +23,12 @@ from sparing.slim.evidence.candidates import (
     Timed,
     candidates_of,
     losses,
-    passing_shares,
     shares_to_try,
     stages,
     taken,
 )
 from sparing.slim.evidence.certified import certified_frontier
+from sparing.slim.evidence.representative import representative
 from sparing.slim.evidence.screen import screen
 from sparing.slim.search.choose import sample
 from sparing.slim.state import is_reference
@@ -65,7 +65,7 @@ def time_candidates(steps: Steps) -> list[Record]:
     shares = shares_to_try(*_promise(steps))
     listed = [one for key in logits for one in candidates_of(key, logits[key], dense, shares)]
     listed = [one for one in [*listed, *_between(steps, logits)] if both.fits(one)]
-    speeds = _speeds(steps, both, listed)
+    speeds = _speeds(steps, both, listed, _efforts(listed, logits))
     timed = [_timed(steps, one, stages(one, logits), speeds[one]) for one in listed]
     steps.keep(candidates=tuple(timed))
     return [_candidate_record(one, len(steps.parts[0])) for one in timed]
@@ -88,7 +88,7 @@ def _between(steps: Steps, logits: Logits) -> list[Candidate]:
     key, plan = max(keys, key=lambda key: speeds[key]), steps.plan()
     costs = costs_of(key, (*plan.stops, plan.layers), speeds)
     answers = stages(replace(key, second=0.5), logits)
-    shares = passing_shares(*_promise(steps))
+    shares = shares_to_try(*_promise(steps))
     return candidates_between(key, answers, costs, steps.dense_logits, shares)
 
 
@@ -153,10 +153,22 @@ def stored_name(key: Candidate, part: str) -> str:
     return "|".join((part, key.model, key.engine, key.precision, key.settings))
 
 
-def _speeds(steps: Steps, both: BothForms, listed: Sequence[Candidate]) -> dict[Candidate, float]:
-    """Each candidate's speed over the fastest dense form in float32."""
-    runs = both.runs(listed)
-    inputs = sample(steps, steps.parts[0], SAMPLE)
+def _efforts(listed: Sequence[Candidate], logits: Logits) -> Tensor:
+    """How late each text exits in the mean over candidates, from 0 on."""
+    exits = [taken(one, stages(one, logits))[1].double() for one in listed]
+    return torch.stack(exits).mean(0)
+
+
+def _speeds(
+    steps: Steps, both: BothForms, listed: Sequence[Candidate], efforts: Tensor
+) -> dict[Candidate, float]:
+    """Each candidate's speed over the fastest dense form in float32.
+
+    ``efforts`` is of the choosing texts: those that are timed stand for all by it.
+    """
+    runs, choose = both.runs(listed), steps.parts[0]
+    chosen = representative(efforts, choose.lengths, SAMPLE)
+    inputs = sample(steps, choose.subset(chosen), SAMPLE)
     rounds, threads = min(ROUNDS, steps.options.rounds), steps.engines.thread_count
     times = time_inputs(runs, inputs, rounds=rounds, threads=threads, block=BLOCK)
     exact = [str(o) for o in listed if (o.model, o.precision) == (DENSE, "float32")]

@@ -15,6 +15,7 @@ from sparing.layers.plan import Plan
 from sparing.measure.calibration import most_changes
 from sparing.measure.inputs import SpeedUp, fastest, speed_up, time_inputs
 from sparing.slim.engines import Runs, cascade_precision, float32_runs, logits_of
+from sparing.slim.evidence.representative import evenly
 from sparing.slim.inputs import inputs_of
 from sparing.slim.search.expected import Rate, cheapest, ways_of
 from sparing.slim.search.frontier import Point, best, random_control, survey
@@ -187,9 +188,10 @@ def _trial(
 def sample(
     steps: Steps, examples: Examples, count: int, batch: int = 1
 ) -> list[Mapping[str, Tensor]]:
-    """Some batches of examples, by default one by one, the same in every run."""
-    inputs = [inputs for _, inputs in inputs_of(steps.task, examples, batch)]
-    return random.Random(0).sample(inputs, min(count, len(inputs)))
+    """Some batches of examples, by default one by one: of all lengths, the same in every run."""
+    by_length = [inputs for _, inputs in inputs_of(steps.task, examples, batch)]
+    chosen = [by_length[number] for number in evenly(len(by_length), count)]
+    return random.Random(0).sample(chosen, len(chosen))
 
 
 def _record(name: str, point: Surveyed, trial: SpeedUp | None = None, **more: Label) -> Record:
