@@ -1,4 +1,4 @@
-"""The few texts that stand for all, beside as many at random."""
+"""Few texts instead of all, beside as many at random."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ TEXTS = 3000
 
 
 @pytest.mark.parametrize("count", [1, 7, 120, 500])
-@pytest.mark.parametrize("wanted", [1, 7, 24, 120])
-def test_the_middles_of_equal_parts_are_taken(count, wanted):
-    numbers = evenly(count, wanted)
-    assert len(set(numbers)) == min(count, wanted)
+@pytest.mark.parametrize("most", [1, 7, 24, 120])
+def test_the_middles_of_equal_parts_are_taken(count, most):
+    numbers = evenly(count, most)
+    assert len(set(numbers)) == min(count, most)
     width = count / len(numbers)
     for position, number in enumerate(numbers):
         assert number == int((position + 0.5) * width)

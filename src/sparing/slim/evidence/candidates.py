@@ -202,7 +202,7 @@ def shares_to_try(count: int, epsilons: Sequence[float], delta: float) -> list[f
     """The shares of changed answers to find thresholds for, with ``count`` calibration texts.
 
     For each epsilon these are the largest share that passes its certificate, and the one that
-    passes with a probability of ``LIKELY``: a form that changes more of the choosing texts passes
+    passes with a probability of ``LIKELY``. A form that changes more of the choosing texts passes
     by luck alone, and one at the edge passes half of the time. Each epsilon has an equal part of
     ``delta``. Where there are too few texts for a pass, it is a form without a change.
     """

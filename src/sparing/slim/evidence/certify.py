@@ -164,7 +164,7 @@ def _speeds(
 ) -> dict[Candidate, float]:
     """Each candidate's speed over the fastest dense form in float32.
 
-    ``efforts`` is of the choosing texts: those that are timed stand for all by it.
+    ``efforts`` is of the choosing texts: those that are timed are chosen by it.
     """
     runs, choose = both.runs(listed), steps.parts[0]
     chosen = representative(efforts, choose.lengths, SAMPLE)
