@@ -1,0 +1,205 @@
+"""Which thresholds slim should try, and on which texts it should time them.
+
+    python benchmarks/slim_shares.py RUN [RUN ...] --splits 12 --sizes 436,1600 --output FILE
+
+Each run's texts to choose and to calibrate on are divided anew, many times. Thresholds are chosen,
+speeds are those on 120 texts, and the frontier is certified, under every rule:
+
+- shares: *epsilons* tries each epsilon and the largest share that passes its certificate, *likely*
+  tries that one and a share that likely passes (``shares_to_try``).
+- texts: *random* ones, *representative* ones, or *all* choosing texts.
+
+The tables have the speed of the certified form over all choosing texts, geometric means, and the
+standard deviation of a speed by the texts that are timed. Times are not measured here: every
+stage takes its share of layers of a form's measured time, in proportion to a text's length.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from slim_from_bert import steps_in
+from sparing.core.errors import SparingError
+from sparing.core.writing import write_atomically
+from sparing.experiment.run import read_tensors
+from sparing.experiment.study import base_config
+from sparing.measure.calibration import most_changes
+from sparing.report.markdown import plain_table
+from sparing.slim.engines import cascade_precision
+from sparing.slim.evidence.between import candidates_between, costs_of, may_come_between
+from sparing.slim.evidence.candidates import (
+    DENSE,
+    Candidate,
+    candidates_of,
+    losses,
+    shares_to_try,
+    stages,
+    taken,
+)
+from sparing.slim.evidence.certified import EPSILONS, certified_frontier
+from sparing.slim.evidence.certify import FILE, PARTS, SAMPLE, stored_name
+from sparing.slim.evidence.representative import representative
+
+DELTA = 0.05
+SHARES, TEXTS = ("epsilons", "likely"), ("random", "representative", "all")
+HEADS = ("run", "texts", "shares", "timed on", *(f"at {100 * e:g} %" for e in EPSILONS), "mean")
+Costs = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A run's forms with their answers to all texts, choosing ones first, and their speeds."""
+
+    answers: Mapping[Candidate, Tensor]
+    speeds: Mapping[Candidate, float]
+    layers: Sequence[int]
+    lengths: NDArray[np.int64]
+
+    def of(self, texts: NDArray[np.int64]) -> dict[Candidate, Tensor]:
+        """The answers to some of the texts."""
+        return {key: answers[torch.from_numpy(texts)] for key, answers in self.answers.items()}
+
+    @property
+    def exact(self) -> Candidate:
+        """The fastest dense form in float32, whose time is 1."""
+        forms = [key for key in self.answers if (key.model, key.precision) == (DENSE, "float32")]
+        return max(forms, key=lambda key: self.speeds[key])
+
+
+def read(folder: Path) -> Answered:
+    """The forms of a finished run."""
+    steps, stored = steps_in(folder), read_tensors(folder / FILE)
+    speeds = {form.candidate: form.speed for form in steps.state.forms}
+    answers = {
+        key: torch.cat([stored[stored_name(key, part)] for part in PARTS])
+        for key in steps.state.competing
+    }
+    plan = steps.plan()
+    lengths = [length for part in steps.parts for length in part.lengths]
+    return Answered(answers, speeds, (*plan.stops, plan.layers), np.array(lengths))
+
+
+def times(one: Candidate, run: Answered, answers: Mapping[Candidate, Tensor]) -> Costs:
+    """The time of every text, over that of the fastest dense form in float32 per token."""
+    layers = (1,) if one.model == DENSE else run.layers
+    if one.second < 1:
+        by_stage = costs_of(one.key, layers, run.speeds).numpy()
+    else:
+        by_stage = np.array([number / layers[-1] / run.speeds[one.key] for number in layers])
+        last = replace(one.between, precision=cascade_precision(one.precision), settings="")
+        by_stage = np.append(by_stage, by_stage[-1] + 1 / run.speeds.get(last, 1.0))
+    _, exits = taken(one, stages(one, answers))
+    taking: Costs = by_stage[exits.numpy()]
+    return taking
+
+
+def listed(rule: str, run: Answered, answers: Mapping[Candidate, Tensor]) -> list[Candidate]:
+    """The candidates under a rule for shares; the choosing texts have these answers."""
+    reference, count = answers[run.exact][:, 0], len(answers[run.exact])
+    shares = passing = shares_to_try(count, EPSILONS, DELTA)
+    if rule == "epsilons":
+        most = [most_changes(count, epsilon, DELTA / len(EPSILONS)) for epsilon in EPSILONS]
+        passing = sorted({max(0, one) / count for one in most})
+        shares = sorted({*EPSILONS, *passing})
+    found = [one for key in answers for one in candidates_of(key, answers[key], reference, shares)]
+    keys = [key for key in answers if may_come_between(key, answers)]
+    if keys:
+        key = max(keys, key=lambda one: run.speeds[one])
+        costs, staged = costs_of(key, run.layers, run.speeds), replace(key, second=0.5)
+        found += candidates_between(key, stages(staged, answers), costs, reference, passing)
+    return [one for one in found if one != run.exact]
+
+
+def divided(run: Answered, size: int, seed: int) -> list[dict[str, Any]]:
+    """The certified speeds of one division, under every rule."""
+    drawn = np.random.default_rng(seed)
+    order = drawn.permutation(len(run.lengths))
+    parts = order[:size], order[size : 2 * size]
+    choose, calibrate = (run.of(part) for part in parts)
+    lengths, by_chance = run.lengths[parts[0]], drawn.choice(size, min(SAMPLE, size), replace=False)
+    rows = []
+    for rule in SHARES:
+        forms = listed(rule, run, choose)
+        taking = np.stack([times(one, run, choose) for one in forms]) * lengths
+        tables = [losses(forms, held, held[run.exact][:, 0]) for held in (calibrate, choose)]
+        exits = [taken(one, stages(one, choose))[1].double() for one in forms]
+        efforts = torch.stack(exits).mean(0)
+        timed = by_chance, representative(efforts, lengths.tolist(), SAMPLE), np.arange(size)
+        every = lengths.sum() / taking.sum(1)
+        for texts, few in zip(TEXTS, timed, strict=True):
+            seen = lengths[few].sum() / taking[:, few].sum(1)
+            speeds = _certified(seen, every, tables)
+            early = np.array([one.threshold < 1 for one in forms])
+            errors = np.log(seen / every)[early]
+            row = {"texts": size, "seed": seed, "shares": rule, "timed_on": texts}
+            error = float(np.sqrt((errors**2).mean())) if errors.size else None
+            rows.append({**row, "candidates": len(forms), "error": error, "speeds": speeds})
+    return rows
+
+
+def _certified(seen: Costs, every: Costs, tables: Sequence[Costs]) -> list[float]:
+    """The speed of the certified form for each epsilon: it is chosen by those that were seen."""
+    faster = np.flatnonzero(seen > 1)
+    if not faster.size:
+        return [1.0] * len(EPSILONS)
+    calibrate, choose = (table[:, faster] for table in tables)
+    points = certified_frontier(calibrate, seen[faster], choose, EPSILONS, DELTA)
+    return [1.0 if p.form is None else max(1.0, float(every[faster[p.form]])) for p in points]
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each run, number of texts and rule: geometric means over divisions."""
+    lines = []
+    groups = dict.fromkeys((r["run"], r["texts"], r["shares"], r["timed_on"]) for r in rows)
+    for group in groups:
+        here = [r for r in rows if (r["run"], r["texts"], r["shares"], r["timed_on"]) == group]
+        logs = np.log([row["speeds"] for row in here]).mean(0)
+        lines.append((*map(str, group), *(f"{x:.2f}" for x in np.exp([*logs, logs.mean()]))))
+    return plain_table(HEADS, lines)
+
+
+def errors_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The standard deviation of a speed, by the texts that are timed."""
+    lines = []
+    for texts in TEXTS[:-1]:
+        known = [r["error"] for r in rows if r["timed_on"] == texts and r["error"] is not None]
+        lines.append((texts, f"{100 * np.sqrt(np.mean(np.square(known))):.1f} %"))
+    return plain_table((f"{SAMPLE} texts", "error of a speed with exits"), lines)
+
+
+def main() -> None:
+    """Divide, certify, print both tables, and write the numbers."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs of slim")
+    parser.add_argument("--splits", type=int, default=12, help="divisions of each run")
+    parser.add_argument("--sizes", default="436,1600", help="texts to choose and to calibrate on")
+    parser.add_argument("--output", type=Path, help="a file for the numbers, as JSON")
+    given = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    try:
+        for folder in given.runs:
+            run = read(folder)
+            for size in map(int, given.sizes.split(",")):
+                for seed in range(given.splits):
+                    rows += [{"run": folder.name, **row} for row in divided(run, size, seed)]
+    except SparingError as error:
+        raise SystemExit(str(error)) from error
+    print(table(rows), errors_of(rows), sep="\n\n")
+    if given.output is not None:
+        names = [folder.name for folder in given.runs]
+        facts = base_config("shares to try", {"runs": names, "splits": given.splits})
+        write_atomically(given.output, json.dumps({**facts, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""The certified speed under every rule for thresholds and for timed texts, on made-up answers."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pytest
+import torch
+
+from sparing.slim.evidence.candidates import Candidate
+
+TEXTS = 1600
+EXACT = Candidate("dense", "onnxruntime", "float32")
+DENSE8 = Candidate("dense", "onnxruntime", "int8")
+SLIM8 = Candidate("slim", "onnxruntime", "int8")
+
+
+@pytest.fixture
+def slim_shares():
+    return importlib.import_module("slim_shares")
+
+
+@pytest.fixture
+def run(slim_shares):
+    """Two exits of a plan of four layers, dense INT8 and float32, nearer to it by turns."""
+    generator = torch.Generator().manual_seed(0)
+    dense = 3 * torch.randn(TEXTS, 2, generator=generator)
+    first, last, int8 = (
+        dense + noise * torch.randn(TEXTS, 2, generator=generator) for noise in (1.5, 1.0, 0.1)
+    )
+    answers = {
+        EXACT: dense[:, None],
+        DENSE8: torch.stack([int8, dense], 1),
+        SLIM8: torch.stack([first, last, dense], 1),
+    }
+    lengths = torch.randint(3, 60, (TEXTS,), generator=generator).numpy()
+    speeds = {EXACT: 1.0, DENSE8: 2.0, SLIM8: 5.0}
+    return slim_shares.Answered(answers, speeds, (2, 4), lengths)
+
+
+def test_a_text_takes_the_time_of_every_stage_that_it_reached(slim_shares, run):
+    one = Candidate("slim", "onnxruntime", "int8", "", 0.9, cascade=True)
+    taking = slim_shares.times(one, run, run.answers)
+    sure = run.answers[SLIM8].softmax(-1).amax(-1) > 0.9
+    for text, (first, last, _) in zip(taking, sure.tolist(), strict=True):
+        assert text == pytest.approx(0.1 if first else 0.2 if last else 1.2)
+    assert np.unique(taking).size == 3
+
+
+def test_by_way_of_int8_its_time_is_added(slim_shares, run):
+    one = Candidate("slim", "onnxruntime", "int8", "", 0.9, cascade=True, second=0.8)
+    taking = slim_shares.times(one, run, run.answers)
+    assert sorted(np.unique(taking.round(6))) == pytest.approx([0.1, 0.2, 0.7, 1.7])
+
+
+def test_every_rule_has_a_row_and_all_texts_have_no_error(slim_shares, run):
+    rows = slim_shares.divided(run, 800, 0)
+    assert [(row["shares"], row["timed_on"]) for row in rows] == [
+        (shares, texts) for shares in slim_shares.SHARES for texts in slim_shares.TEXTS
+    ]
+    assert max(row["error"] for row in rows if row["timed_on"] == "all") < 1e-12
+    assert all(np.diff(row["speeds"]).min() >= 0 for row in rows if row["timed_on"] == "all")
+    assert rows == slim_shares.divided(run, 800, 0)
+
+
+def test_representative_texts_have_the_smaller_error(slim_shares, run):
+    rows = [{"run": "a", **row} for seed in range(8) for row in slim_shares.divided(run, 800, seed)]
+    mean = {
+        texts: np.mean([row["error"] for row in rows if row["timed_on"] == texts])
+        for texts in slim_shares.TEXTS
+    }
+    assert mean["representative"] < 0.7 * mean["random"]
+    assert len(slim_shares.table(rows).splitlines()) == 2 + 6
+    assert "representative" in slim_shares.errors_of(rows)
