@@ -71,7 +71,7 @@ class Answered:
 
     @property
     def exact(self) -> Candidate:
-        """The fastest dense form in float32, whose time is 1."""
+        """The fastest dense form in float32: its time is 1."""
         forms = [key for key in self.answers if (key.model, key.precision) == (DENSE, "float32")]
         return max(forms, key=lambda key: self.speeds[key])
 
@@ -111,13 +111,15 @@ def listed(rule: str, run: Answered, answers: Mapping[Candidate, Tensor]) -> lis
         most = [most_changes(count, epsilon, DELTA / len(EPSILONS)) for epsilon in EPSILONS]
         passing = sorted({max(0, one) / count for one in most})
         shares = sorted({*EPSILONS, *passing})
-    found = [one for key in answers for one in candidates_of(key, answers[key], reference, shares)]
+    candidates = [
+        one for key in answers for one in candidates_of(key, answers[key], reference, shares)
+    ]
     keys = [key for key in answers if may_come_between(key, answers)]
     if keys:
         key = max(keys, key=lambda one: run.speeds[one])
         costs, staged = costs_of(key, run.layers, run.speeds), replace(key, second=0.5)
-        found += candidates_between(key, stages(staged, answers), costs, reference, passing)
-    return [one for one in found if one != run.exact]
+        candidates += candidates_between(key, stages(staged, answers), costs, reference, passing)
+    return [one for one in candidates if one != run.exact]
 
 
 def divided(run: Answered, size: int, seed: int) -> list[dict[str, Any]]:
