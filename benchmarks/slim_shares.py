@@ -159,22 +159,40 @@ def _certified(seen: Costs, every: Costs, tables: Sequence[Costs]) -> list[float
     return [1.0 if p.form is None else max(1.0, float(every[faster[p.form]])) for p in points]
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A line for each run, number of texts and rule: geometric means over divisions."""
+def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each run, number of texts and rule: geometric means over the divisions."""
+    names = ("run", "texts", "shares", "timed_on")
+    groups = dict[tuple[Any, ...], list[Mapping[str, Any]]]()
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    pooled = []
+    for group, here in groups.items():
+        known = [row["error"] for row in here if row["error"] is not None]
+        numbers = {
+            "divisions": len(here),
+            "candidates": float(np.mean([row["candidates"] for row in here])),
+            "error": float(np.sqrt(np.mean(np.square(known)))) if known else None,
+            "speeds": np.exp(np.log([row["speeds"] for row in here]).mean(0)).round(4).tolist(),
+        }
+        pooled.append({**dict(zip(names, group, strict=True)), **numbers})
+    return pooled
+
+
+def table(pooled: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each row of ``summary``."""
     lines = []
-    groups = dict.fromkeys((r["run"], r["texts"], r["shares"], r["timed_on"]) for r in rows)
-    for group in groups:
-        here = [r for r in rows if (r["run"], r["texts"], r["shares"], r["timed_on"]) == group]
-        logs = np.log([row["speeds"] for row in here]).mean(0)
-        lines.append((*map(str, group), *(f"{x:.2f}" for x in np.exp([*logs, logs.mean()]))))
+    for row in pooled:
+        speeds = [*row["speeds"], np.exp(np.log(row["speeds"]).mean())]
+        names = (row[name] for name in ("run", "texts", "shares", "timed_on"))
+        lines.append((*map(str, names), *(f"{speed:.2f}" for speed in speeds)))
     return plain_table(HEADS, lines)
 
 
-def errors_of(rows: Sequence[Mapping[str, Any]]) -> str:
+def errors_of(pooled: Sequence[Mapping[str, Any]]) -> str:
     """The standard deviation of a speed, by the texts that are timed."""
     lines = []
     for texts in TEXTS[:-1]:
-        known = [r["error"] for r in rows if r["timed_on"] == texts and r["error"] is not None]
+        known = [r["error"] for r in pooled if r["timed_on"] == texts and r["error"] is not None]
         lines.append((texts, f"{100 * np.sqrt(np.mean(np.square(known))):.1f} %"))
     return plain_table((f"{SAMPLE} texts", "error of a speed with exits"), lines)
 
@@ -196,11 +214,12 @@ def main() -> None:
                     rows += [{"run": folder.name, **row} for row in divided(run, size, seed)]
     except SparingError as error:
         raise SystemExit(str(error)) from error
-    print(table(rows), errors_of(rows), sep="\n\n")
+    pooled = summary(rows)
+    print(table(pooled), errors_of(pooled), sep="\n\n")
     if given.output is not None:
         names = [folder.name for folder in given.runs]
         facts = base_config("shares to try", {"runs": names, "splits": given.splits})
-        write_atomically(given.output, json.dumps({**facts, "rows": rows}, indent=1) + "\n")
+        write_atomically(given.output, json.dumps({**facts, "rows": pooled}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from sparing_papers.long_range.work import bare_identity
 # What the trained budgets of Kerformer can decide, by the beginnings of names.
 DECIDED = {
     "parts": {"Table 6: SE-K", "Table 6: the sigmoid", "Section 7"},
-    "rivals": {
+    "baselines": {
         "Table 5, caption",
         "Table 5, text: Kerformer is the best efficient mechanism on list",
     },
@@ -62,7 +62,7 @@ def invented(options, question, best):
 def test_a_budget_trains_what_its_claims_need(budget, expected):
     options = KERFORMER[budget]
     [question] = options.questions
-    records = [*invented(options, question, best=budget == "rivals")]
+    records = [*invented(options, question, best=budget == "baselines")]
     tasks = getattr(options, question).tasks
     analysed = analyse(records, dict.fromkeys(tasks, 0.1))
     goals = kerformer.decide_goals([*records, *analysed], options.questions)
