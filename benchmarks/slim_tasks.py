@@ -231,7 +231,8 @@ def main() -> None:
         for name in names_of(given):
             for seed in given.seeds.split(","):
                 run_one(name, int(seed), given, bar)
-    slim_pool.pool(given.output_dir, given.output_dir / "summary.json")
+    if not given.until:
+        slim_pool.pool(given.output_dir, given.output_dir / "summary.json")
 
 
 if __name__ == "__main__":

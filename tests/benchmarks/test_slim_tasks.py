@@ -100,6 +100,18 @@ def test_runs_are_named_by_task_or_by_the_number_of_texts(slim_tasks, given, tex
         slim_tasks.names_of(given("--model", "m", "--tasks", "sst"))
 
 
+def test_trainings_alone_are_not_pooled(slim_tasks, given, texts, tmp_path, monkeypatch):
+    done = []
+    monkeypatch.setattr(slim_tasks, "run_one", lambda name, seed, *_: done.append((name, seed)))
+    words = ("--model", "m", "--texts", texts, "--sizes", 450, "--output-dir", tmp_path)
+    given(*words, "--until", "fixed-width")
+    slim_tasks.main()
+    assert done == [("texts-450", 0), ("texts-450", 1), ("texts-450", 2)]
+    given(*words)
+    with pytest.raises(SystemExit, match="no finished run"):
+        slim_tasks.main()
+
+
 @pytest.mark.slow
 def test_a_run_without_labels_is_made_pooled_and_timed(
     slim_tasks, given, texts, tmp_path, capsys, monkeypatch
