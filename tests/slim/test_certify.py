@@ -12,8 +12,16 @@ from safetensors.torch import load_file, save_file
 from scipy.stats import binom
 
 from sparing.core.errors import DataError, UsageError
+from sparing.measure.inputs import time_inputs
 from sparing.slim.evidence import certify as certifying
-from sparing.slim.evidence.candidates import Candidate, Screened, Timed, changed_by, stages
+from sparing.slim.evidence.candidates import (
+    Candidate,
+    Screened,
+    Timed,
+    changed_by,
+    stages,
+    taken,
+)
 from sparing.slim.evidence.certify import (
     FILE,
     PARTS,
@@ -22,6 +30,7 @@ from sparing.slim.evidence.certify import (
     certify,
     stored_name,
 )
+from sparing.slim.evidence.representative import representative
 from sparing.slim.inputs import inputs_of
 from sparing.slim.state import read_state, write_state
 from sparing.slim.study import steps_of
@@ -175,6 +184,30 @@ def test_points_are_those_of_the_stored_answers(texts_run, steps):
         answers = stages(timed.candidate, logits["choose"])
         changed = changed_by(timed.candidate, answers, steps.dense_logits)
         assert timed.changed == pytest.approx(float(np.mean(changed)))
+
+
+def test_candidates_are_timed_on_texts_that_exit_as_all_do(steps, monkeypatch):
+    """Those that are timed are representative by where all candidates exit, and by length."""
+    timed = []
+
+    def times(runs, inputs, **settings):
+        timed.extend(inputs)
+        return time_inputs(runs, inputs[:2], **settings)
+
+    monkeypatch.setattr(certifying, "SAMPLE", 12)
+    monkeypatch.setattr(certifying, "time_inputs", times)
+    certifying.time_candidates(steps)
+    logits = answers_of(steps, steps.forms, "choose")
+    exits = [
+        taken(one.candidate, stages(one.candidate, logits))[1].double()
+        for one in steps.state.candidates
+    ]
+    choose = steps.parts[0]
+    chosen = representative(torch.stack(exits).mean(0), choose.lengths, 12)
+    expected = [inputs["input_ids"].tolist() for _, inputs in inputs_of(steps.task, choose, 1)]
+    order = sorted(range(len(choose)), key=lambda row: (choose.lengths[row], row))
+    of_row = dict(zip(order, expected, strict=True))
+    assert sorted(one["input_ids"].tolist() for one in timed) == sorted(of_row[n] for n in chosen)
 
 
 def test_stored_answers_are_those_of_whole_cascades(texts_run, steps):
