@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from slim_from_bert import steps_in
-from sparing.core.errors import SparingError
+from sparing.core.errors import SparingError, UsageError
 from sparing.core.writing import write_atomically
 from sparing.experiment.run import read_tensors
 from sparing.experiment.study import base_config
@@ -124,8 +124,12 @@ def listed(rule: str, run: Answered, answers: Mapping[Candidate, Tensor]) -> lis
 
 def divided(run: Answered, size: int, seed: int) -> list[dict[str, Any]]:
     """The certified speeds of one division, under every rule."""
-    drawn = np.random.default_rng(seed)
-    order = drawn.permutation(len(run.lengths))
+    known, drawn = len(run.lengths), np.random.default_rng(seed)
+    if not 1 <= size <= known // 2:
+        raise UsageError(
+            f"{size:,} texts for each part: there are {known:,} for both, divide those"
+        )
+    order = drawn.permutation(known)
     parts = order[:size], order[size : 2 * size]
     choose, calibrate = (run.of(part) for part in parts)
     lengths, by_chance = run.lengths[parts[0]], drawn.choice(size, min(SAMPLE, size), replace=False)

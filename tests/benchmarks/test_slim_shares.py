@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from sparing.core.errors import UsageError
 from sparing.slim.evidence.candidates import Candidate
 
 TEXTS = 1600
@@ -62,6 +63,12 @@ def test_every_rule_has_a_row_and_all_texts_have_no_error(slim_shares, run):
     assert max(row["error"] for row in rows if row["timed_on"] == "all") < 1e-12
     assert all(np.diff(row["speeds"]).min() >= 0 for row in rows if row["timed_on"] == "all")
     assert rows == slim_shares.divided(run, 800, 0)
+
+
+@pytest.mark.parametrize("size", [0, 801])
+def test_parts_that_the_texts_do_not_fill_are_one_line(slim_shares, run, size):
+    with pytest.raises(UsageError, match="1,600 for both"):
+        slim_shares.divided(run, size, 0)
 
 
 def test_representative_texts_have_the_smaller_error(slim_shares, run):
