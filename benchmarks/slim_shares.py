@@ -127,7 +127,7 @@ def divided(run: Answered, size: int, seed: int) -> list[dict[str, Any]]:
     known, drawn = len(run.lengths), np.random.default_rng(seed)
     if not 1 <= size <= known // 2:
         raise UsageError(
-            f"{size:,} texts for each part: there are {known:,} for both, divide those"
+            f"{size:,} texts for each part are too many or none: there are {known:,} for both"
         )
     order = drawn.permutation(known)
     parts = order[:size], order[size : 2 * size]
