@@ -32,7 +32,7 @@ from sparing.report.run import read_run
 from sparing.report.wording import factor, points
 
 DEMO = Path(__file__).parent / "results" / "demo"
-KEPT = ("config.json", RECORDS, f"{RECORDS}.gz", "goals.json", "failed.json", "report.md")
+KEPT = ("config.json", RECORDS, f"{RECORDS}.xz", "goals.json", "failed.json", "report.md")
 
 
 COLUMNS = ("Variant", "Accuracy", "Against dense", "Latency")

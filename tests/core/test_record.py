@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import gzip
 import json
+import lzma
 import math
 import os
 from dataclasses import replace
@@ -107,11 +107,11 @@ def test_compressed_records_are_read_and_unpacked_when_more_come(tmp_path):
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_foreign_content_in_a_compressed_file_is_named(tmp_path, whole):
-    path = tmp_path / "records.jsonl.gz"
+    path = tmp_path / "records.jsonl.xz"
     more = b'{"hello": 1}\n' if whole else b'{"name": "lat'
-    path.write_bytes(gzip.compress(_one().to_json().encode() + b"\n" + more))
+    path.write_bytes(lzma.compress(_one().to_json().encode() + b"\n" + more))
     message = "is not a record" if whole else "is cut short"
-    with pytest.raises(DataError, match=rf"records\.jsonl\.gz: line 2 {message}"):
+    with pytest.raises(DataError, match=rf"records\.jsonl\.xz: line 2 {message}"):
         RecordLog(tmp_path / "records.jsonl").read()
 
 

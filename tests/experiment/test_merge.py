@@ -78,7 +78,7 @@ def test_packed_runs_are_merged_and_go_on(pieces, tmp_path):
     before = measured_in(tmp_path / "a")
     again = find_study("kerformer").run(WHOLE, tmp_path / "a", minutes=0.0)
     assert again.failures == []
-    assert not (tmp_path / "a" / "records.jsonl.gz").exists()
+    assert not (tmp_path / "a" / "records.jsonl.xz").exists()
     assert measured_in(tmp_path / "a") == before
 
 

@@ -96,7 +96,7 @@ def test_a_run_is_reported(folder, kind, name, changes, cuts, as_json, packed, v
     _write(run_dir, kind)
     if packed and cuts and name == "records.jsonl":
         compress_file(run_dir / name)
-        name = "records.jsonl.gz"
+        name = "records.jsonl.xz"
     _spoil(run_dir, name, changes, cuts)
     if packed and (run_dir / "records.jsonl").is_file():
         compress_file(run_dir / "records.jsonl")

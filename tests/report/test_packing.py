@@ -21,7 +21,7 @@ from sparing.report.run import read_run
 from tests.compare import records as make
 
 ARMS = ("softmax", "linear")
-PACKED = ["config.json", "goals.json", "records.jsonl.gz", "report.md"]
+PACKED = ["config.json", "goals.json", "records.jsonl.xz", "report.md"]
 CONFIG = {**make.config(ARMS, 1), "study": "compare", "identity": {"a": 1}, "cells": ["all"]}
 
 
@@ -57,7 +57,7 @@ def test_what_is_removed_is_drawn_again(ended, folder):
     assert packed.left == {}
     write_report(folder)
     drawn, before = content_of(folder), content_of(ended)
-    assert drawn.keys() - before.keys() == {"records.jsonl.gz"}
+    assert drawn.keys() - before.keys() == {"records.jsonl.xz"}
     assert before.keys() - drawn.keys() == {"records.jsonl", ".lock"}
     shared = drawn.keys() & before.keys()
     assert [name for name in shared if drawn[name] != before[name]] == []
@@ -71,7 +71,7 @@ def test_packing_again_changes_nothing(folder):
     assert content_of(folder) == before
 
 
-COMPRESSED = ("answers.safetensors.gz", "changed.jsonl.gz")
+COMPRESSED = ("answers.safetensors.xz", "changed.jsonl.xz")
 
 
 def test_answers_are_compressed_and_what_else_is_there_stays(folder):
@@ -214,7 +214,7 @@ def test_a_run_that_goes_on_is_unpacked(folder):
         )
         assert [r.cell for r in run.records()[len(before) :]] == ["more"]
     assert (folder / "records.jsonl").exists()
-    assert not (folder / "records.jsonl.gz").exists()
+    assert not (folder / "records.jsonl.xz").exists()
 
 
 def test_beginning_anew_leaves_nothing_of_a_packed_run(folder):

@@ -22,8 +22,8 @@ def run(
 ) -> None:
     """Make finished runs ready for git: small, without drawings.
 
-    It keeps records.jsonl.gz, config.json, goals.json, failed.json, report.md
-    and slim's answers.safetensors.gz. `sparing report` writes the rest again.
+    It keeps records.jsonl.xz, config.json, goals.json, failed.json, report.md
+    and slim's answers.safetensors.xz. `sparing report` writes the rest again.
 
     Every command reads a packed run; the one that made it unpacks it to go on.
     """

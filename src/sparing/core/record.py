@@ -119,7 +119,7 @@ def is_finite(value: object) -> bool:
 class RecordLog:
     """A file of records: one that grows and survives being killed in the middle of a write.
 
-    The records of a finished run may be compressed, in ``NAME.gz`` in the place of ``NAME``. They
+    The records of a finished run may be compressed, in ``NAME.xz`` in the place of ``NAME``. They
     are read as they are; whatever changes them puts the plain file back first.
     """
 

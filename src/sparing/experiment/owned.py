@@ -16,10 +16,10 @@ ANSWERS = "answers.safetensors"
 CHANGED = "changed.jsonl"
 PAGE, DRAWN = "report.md", "report.html"
 FILES = (
-    *(RECORDS, f"{RECORDS}.gz"),
+    *(RECORDS, f"{RECORDS}.xz"),
     "state.json",
-    *(ANSWERS, f"{ANSWERS}.gz"),
-    *(CHANGED, f"{CHANGED}.gz"),
+    *(ANSWERS, f"{ANSWERS}.xz"),
+    *(CHANGED, f"{CHANGED}.xz"),
     *("dense-answers.safetensors", "form-answers.safetensors"),
     "goals.json",
     "failed.json",
