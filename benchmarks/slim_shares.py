@@ -209,6 +209,8 @@ def main() -> None:
     parser.add_argument("--sizes", default="436,1600", help="texts to choose and to calibrate on")
     parser.add_argument("--output", type=Path, help="a file for the numbers, as JSON")
     given = parser.parse_args()
+    if given.splits < 1:
+        parser.error(f"--splits must be at least 1; got {given.splits}")
     rows: list[dict[str, Any]] = []
     try:
         for folder in given.runs:
