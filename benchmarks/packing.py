@@ -1,29 +1,37 @@
-"""An adaptive form without pads beside transformers' own model: paired times, and the answers.
+"""Batches without pads beside batches with them: paired times, and the answers.
 
     python benchmarks/packing.py --output FILE
 
 The model has MiniLM's shape and random weights. Its texts have random tokens, and lengths as those
-of short reviews: the logarithm is normal. They come in order of arrival, or sorted by length.
-Three ways run in turns on the same batches in PyTorch, on one thread. They are transformers' own
-model, the segment that ``slim`` times for it with the pads computed, and the segment as it is. The
-ratio is transformers' time over that of the last one, with a 95 % interval over rounds.
+of short reviews: the logarithm is normal. They come in order of arrival, or sorted by length. All
+ways run in turns on the same batches, on one thread: in PyTorch transformers' own model, the
+segment that ``slim`` times for it with the pads computed, and the segment as it is; in ONNX Runtime
+a file that computes the pads and one that skips them. The ratio is the first one's time over the
+last one's, with a 95 % interval over rounds.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
 
 from sparing.core.writing import write_atomically
 from sparing.experiment.study import base_config
+from sparing.export.dense import dense_segment
+from sparing.export.folder import export_chain
+from sparing.export.int8 import quantise
+from sparing.export.onnx import open_session
 from sparing.measure.latency import PairedLatency, paired_latency
 from sparing.report.markdown import plain_table
 from sparing.slim.engines import without_pads
@@ -38,8 +46,8 @@ SHAPE = {
     "intermediate_size": 1536,
 }
 HEADS = (
-    *("precision", "order", "batch", "pads", "transformers, ms", "padded, ms", "packed, ms"),
-    *("times as fast", "difference"),
+    *("engine", "precision", "order", "batch", "pads", "transformers, ms", "padded, ms"),
+    *("packed, ms", "times as fast", "difference"),
 )
 Inputs = dict[str, Tensor]
 
@@ -80,32 +88,72 @@ def calls_of(model: Any, segment: Any, batches: list[Inputs]) -> dict[str, Calla
     return {"transformers": transformers, "padded": padded, "packed": packed}
 
 
+def files_of(model: Any, folder: Path) -> dict[str, dict[str, Any]]:
+    """The sessions of ONNX Runtime by precision, with pads computed and without."""
+    example = batched(texts(2), 2)[0]
+    sessions = dict[str, dict[str, Any]]()
+    for way, skips in (("padded", False), ("packed", True)):
+        paths = export_chain([dense_segment(model)], example, folder / way, skips_pads=skips)
+        small = quantise(paths, folder / f"{way}-int8")
+        for precision, (path,) in (("float32", paths), ("int8", small)):
+            sessions.setdefault(precision, {})[way] = open_session(path)
+    return sessions
+
+
+def calls_of_files(
+    sessions: dict[str, Any], batches: list[Inputs]
+) -> dict[str, Callable[[], Tensor]]:
+    """All batches, answered by each session."""
+    arrays = [{name: value.numpy() for name, value in given.items()} for given in batches]
+
+    def call(session: Any) -> Tensor:
+        made = [session.run(["logits"], given)[0] for given in arrays]
+        return torch.from_numpy(np.concatenate(made))
+
+    return {way: partial(call, session) for way, session in sessions.items()}
+
+
 def measured(count: int, rounds: int) -> Iterator[dict[str, Any]]:
-    """A row for each precision, order and batch size."""
+    """A row for each engine, precision, order and batch size."""
     torch.manual_seed(0)
-    exact = BertForSequenceClassification(BertConfig(**SHAPE)).eval()
-    given = texts(count)
-    orders = {"arrival": given, "sorted": sorted(given, key=len)}
+    model = BertForSequenceClassification(BertConfig(**SHAPE)).eval()
+    with tempfile.TemporaryDirectory() as folder:
+        for precision, sessions in files_of(model, Path(folder)).items():
+            labels = {"engine": "ONNX Runtime", "precision": precision}
+            yield from compared(partial(calls_of_files, sessions), count, rounds, labels)
     for precision in ("float32", "bfloat16"):
-        model = exact.to(getattr(torch, precision))
-        (segment,) = without_pads(model)
-        for order, chosen in orders.items():
-            for size in BATCHES:
-                if size == 1 and order == "sorted":
-                    continue
-                batches = batched(chosen, size)
-                calls = calls_of(model, segment, batches)
-                gap = (calls["transformers"]().float() - calls["packed"]().float()).abs().max()
-                times = paired_latency(calls, baseline="packed", rounds=rounds, warmup=1)
-                real = sum(int(one["attention_mask"].sum()) for one in batches)
-                pads = 1 - real / sum(one["input_ids"].numel() for one in batches)
-                labels = {"precision": precision, "order": order, "batch": size, "pads": pads}
-                yield row(times, **labels, difference=float(gap))
+        cast = model.to(getattr(torch, precision))
+        (segment,) = without_pads(cast)
+        labels = {"engine": "PyTorch", "precision": precision}
+        yield from compared(partial(calls_of, cast, segment), count, rounds, labels)
 
 
-def row(times: dict[str, PairedLatency], **labels: Any) -> dict[str, Any]:
-    """The times of all three and the ratio."""
-    ratio = times["transformers"].ratio
+def compared(
+    calls_for: Callable[[list[Inputs]], dict[str, Callable[[], Tensor]]],
+    count: int,
+    rounds: int,
+    labels: dict[str, str],
+) -> Iterator[dict[str, Any]]:
+    """A row for each order and batch size; the first call is compared with the last."""
+    given = texts(count)
+    for order, chosen in {"arrival": given, "sorted": sorted(given, key=len)}.items():
+        for size in BATCHES:
+            if size == 1 and order == "sorted":
+                continue
+            batches = batched(chosen, size)
+            calls = calls_for(batches)
+            first, last = next(iter(calls)), "packed"
+            gap = (calls[first]().float() - calls[last]().float()).abs().max()
+            times = paired_latency(calls, baseline=last, rounds=rounds, warmup=1)
+            real = sum(int(one["attention_mask"].sum()) for one in batches)
+            pads = 1 - real / sum(one["input_ids"].numel() for one in batches)
+            facts = {**labels, "order": order, "batch": size, "pads": pads}
+            yield row(times, first, **facts, difference=float(gap))
+
+
+def row(times: dict[str, PairedLatency], first: str, **labels: Any) -> dict[str, Any]:
+    """The times of all ways and the ratio of the first."""
+    ratio = times[first].ratio
     return {
         **labels,
         **{f"{name}_ms": one.p50_ms for name, one in times.items()},
@@ -121,11 +169,12 @@ def table_of(rows: list[dict[str, Any]]) -> str:
     lines = []
     for one in rows:
         low, high = one["interval"] or (one["ratio"], one["ratio"])
+        ways = (one.get(f"{name}_ms") for name in ("transformers", "padded", "packed"))
         lines.append(
             (
-                *(str(one[name]) for name in ("precision", "order", "batch")),
+                *(str(one[name]) for name in ("engine", "precision", "order", "batch")),
                 f"{100 * one['pads']:.0f} %",
-                *(f"{one[f'{name}_ms']:.0f}" for name in ("transformers", "padded", "packed")),
+                *("–" if way is None else f"{way:.0f}" for way in ways),
                 f"{one['ratio']:.2f} ({low:.2f} to {high:.2f})",
                 f"{one['difference']:.0e}",
             )
@@ -134,7 +183,7 @@ def table_of(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Time all three and print the table."""
+    """Time all ways and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--texts", type=int, default=TEXTS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)

@@ -1,4 +1,4 @@
-"""Three ways of one model: the rows of a tiny one, their answers, and the table."""
+"""Ways of one model: the rows of a tiny one, their answers, and the table."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ def script(monkeypatch):
     return module
 
 
-def test_each_precision_order_and_batch_has_a_row(script):
+def test_each_engine_precision_order_and_batch_has_a_row(script):
     rows = list(script.measured(8, 2))
     orders = [("arrival", 1), ("arrival", 4), ("sorted", 4)]
-    assert [(row["precision"], row["order"], row["batch"]) for row in rows] == [
-        (precision, *order) for precision in ("float32", "bfloat16") for order in orders
-    ]
-    assert [row["pads"] for row in rows if row["batch"] == 1] == [0, 0]
+    forms = [("ONNX Runtime", precision) for precision in ("float32", "int8")]
+    forms += [("PyTorch", precision) for precision in ("float32", "bfloat16")]
+    seen = [(row["engine"], row["precision"], row["order"], row["batch"]) for row in rows]
+    assert seen == [(*form, *order) for form in forms for order in orders]
+    assert [row["pads"] for row in rows if row["batch"] == 1] == [0] * 4
     arrival, by_length = rows[1]["pads"], rows[2]["pads"]
     assert arrival > by_length > 0
     assert all(row["difference"] < 0.05 and row["ratio"] > 0 for row in rows)
     lines = script.table_of(rows).splitlines()
     assert len(lines) == 2 + len(rows)
-    assert lines[3].startswith("| float32 | arrival | 4 |")
+    assert lines[3].startswith("| ONNX Runtime | float32 | arrival | 4 |")
+    assert lines[3].split(" | ")[5] == "–"
 
 
 def test_padded_and_packed_are_two_ways(script, monkeypatch):

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from transformers import (
@@ -130,6 +131,16 @@ def test_pairs_of_texts_keep_their_token_types(command, dense, tmp_path):
     assert (ended.json["drift"]["count"], ended.json["drift"]["changed"]) == (2, 0)
 
 
+def test_pads_are_skipped_on_request(command, dense, texts, tmp_path):
+    chosen = ("--precision", "int8", "--skip-pads", "--texts", texts)
+    ended = command("export", dense, *chosen, "--output-dir", tmp_path / "new")
+    assert ended.code == 0, ended.err
+    assert "onnxruntime, int8, no pads computed" in ended.out
+    assert f"of {len(TEXTS)} answers changed" in ended.out
+    graph = onnx.load(tmp_path / "new" / "onnx" / "model.onnx").graph
+    assert sum(node.name.startswith("pads/") for node in graph.node) > 8
+
+
 def test_it_prints_size_and_drift_for_a_person(command, dense, tmp_path):
     ended = command("export", dense, "--output-dir", tmp_path / "new")
     assert ended.code == 0, ended.err
@@ -167,6 +178,7 @@ def test_images(command, tmp_path):
         (("--precision", "bfloat16"), "ONNX Runtime has no products in bfloat16.*--to openvino"),
         (("--to", "openvino", "--precision", "int8"), "give --texts FILE, at least 20"),
         (("--to", "tensorrt"), "--to is 'tensorrt', not one of onnx, openvino"),
+        (("--to", "openvino", "--skip-pads"), "--skip-pads is for --to onnx"),
         (("--precision", "int4"), "--precision is 'int4', not one of float32, bfloat16, int8"),
     ],
 )

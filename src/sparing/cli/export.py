@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -41,6 +42,10 @@ def run(
         int | None,
         typer.Option(help="The most tokens of a text on a phone; the model's limit if not given."),
     ] = None,
+    skip_pads: Annotated[
+        bool,
+        typer.Option("--skip-pads", help="With onnx: compute no pads, for batches of all lengths."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write a dense model for another engine, or for a phone.
@@ -53,12 +58,14 @@ def run(
     from sparing.export.saving import require_new
 
     _require_possible(to, precision, texts, tokens)
+    if skip_pads and to != "onnx":
+        raise UsageError("--skip-pads is for --to onnx: the other engines compute the pads")
     require_new(output_dir)
     with progress_bar(quiet=as_json) as show:
         show(0.0, f"opening {model}")
         calibrated = (to, precision) == ("openvino", "int8")
         source = open_source(model, texts, calibrated=calibrated, phone=to == PHONE, tokens=tokens)
-        export = _lower if to == PHONE else _export
+        export = _lower if to == PHONE else partial(_export, skips_pads=skip_pads)
         facts = export(source, ENGINES[to], precision, output_dir, show)
     if as_json:
         emit(facts)
@@ -93,7 +100,13 @@ def _require_possible(to: str, precision: str, texts: str | None, tokens: int | 
 
 
 def _export(
-    source: Source, engine: str, precision: str, folder: Path, show: Callable[[float, str], None]
+    source: Source,
+    engine: str,
+    precision: str,
+    folder: Path,
+    show: Callable[[float, str], None],
+    *,
+    skips_pads: bool,
 ) -> dict[str, Any]:
     from sparing.core.scratch import scratch_inside
     from sparing.export.drift import measure_drift
@@ -108,6 +121,7 @@ def _export(
             scratch,
             longest=source.longest,
             calibration=source.calibration,
+            skips_pads=skips_pads,
         )
         form = forms.find(engine, precision)
         show(0.1, f"exporting to {form}")
@@ -128,7 +142,8 @@ def _export(
     show(1.0, f"saved in {folder}")
     rest = chain.rest if precision == "int8" else None
     facts = _facts(source, folder, drift, size, names)
-    return {**facts, "engine": engine, "precision": precision, "rest": rest}
+    chosen = {"engine": engine, "precision": precision, "rest": rest, "skips_pads": skips_pads}
+    return {**facts, **chosen}
 
 
 def _lower(
@@ -234,6 +249,7 @@ def _print(facts: Mapping[str, Any]) -> None:
 
     rest = f", the rest in {facts['rest']}" if facts["rest"] else ""
     size, dense = (facts[name] / 1e6 for name in ("bytes", "dense_bytes"))
+    rest += ", no pads computed" if facts.get("skips_pads") else ""
     print(f"{facts['engine']}, {facts['precision']}{rest}: {size:.1f} MB; {dense:.1f} MB before")
     print(f"{facts['compared']}, against the dense model in PyTorch: {Drift(**facts['drift'])}")
     if "program" in facts:

@@ -34,6 +34,7 @@ def export_chain(
     threshold: float = 1.0,
     longest: int | None = None,
     tolerance: float = TOLERANCE,
+    skips_pads: bool = False,
 ) -> list[Path]:
     """Export each segment, passing the example's hidden states from one to the next.
 
@@ -48,7 +49,8 @@ def export_chain(
     paths = []
     for number, segment in enumerate(segments):
         path = folder / f"segment-{number}.onnx"
-        paths.append(export_onnx(segment, values, path, tolerance=tolerance))
+        options: dict[str, Any] = {"tolerance": tolerance, "skips_pads": skips_pads}
+        paths.append(export_onnx(segment, values, path, **options))
         if number + 1 < len(segments):
             with torch.no_grad():
                 hidden = segment(**values)[0]

@@ -71,7 +71,8 @@ class Forms(Mapping[Form, Chain]):
     is not installed, bfloat16 that would be emulated, or INT8 without inputs.
 
     ``eager`` are other segments with the same answers: PyTorch runs them where it runs modules as
-    they are. Everything else is made of ``segments``.
+    they are. Everything else is made of ``segments``. With ``skips_pads`` ONNX Runtime computes
+    real tokens alone (``export.pads``): faster in batches, up to 5 % slower one text at a time.
 
     Exported files go to ``folder``, each written once. Opening a form raises the errors of
     ``export_chain``, ``quantise``, ``convert`` and ``quantise_static``.
@@ -95,12 +96,14 @@ class Forms(Mapping[Form, Chain]):
         eager_int8: bool = False,
         device: str = "cpu",
         eager: Sequence[nn.Module] = (),
+        skips_pads: bool = False,
     ) -> None:
         self.folder, self.calibration = folder, calibration
         self._segments, self._example = segments, example_inputs
         self._modules = eager or segments
         self._threshold, self._longest = threshold, longest
         self._thread_count, self.device = thread_count, device
+        self._skips_pads = skips_pads
         self._written: dict[str, list[Path]] = {}
         self._built: dict[Form, list[nn.Module]] = {}
         self._parts = self._eager(compiled, eager_int8) | self._onnx(int8) | self._openvino()
@@ -205,14 +208,18 @@ class Forms(Mapping[Form, Chain]):
         }
 
     def _exported(self) -> list[Path]:
+        return self._traced("onnxruntime-float32", self._skips_pads)
+
+    def _traced(self, name: str, skips_pads: bool) -> list[Path]:
         return self._once(
-            "onnxruntime-float32",
+            name,
             lambda folder: export_chain(
                 self._segments,
                 self._example,
                 folder,
                 threshold=self._threshold,
                 longest=self._longest,
+                skips_pads=skips_pads,
             ),
         )
 
@@ -220,8 +227,11 @@ class Forms(Mapping[Form, Chain]):
         return self._once(name, lambda folder: quantise(self._exported(), folder, settings))
 
     def _converted(self) -> list[Path]:
+        # OpenVINO gets pads: it is slow where sizes depend on values
+        name = "openvino-source" if self._skips_pads else "onnxruntime-float32"
+        traced = partial(self._traced, name, False)
         return self._once(
-            "openvino-float32", lambda folder: convert(self._exported(), folder, self._example)
+            "openvino-float32", lambda folder: convert(traced(), folder, self._example)
         )
 
     def _once(self, name: str, write: Callable[[Path], list[Path]]) -> list[Path]:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from sparing.core.errors import Unsupported, UsageError, nearest
 from sparing.core.writing import replacing
 from sparing.export._extra import require
+from sparing.export.pads import skip_pads
 
 # The first operator set with an Attention operator: one kernel instead of products, a softmax and
 # a guard against rows without keys. It was faster at every length than sets 18 to 21.
@@ -38,6 +39,7 @@ def export_onnx(
     path: Path,
     *,
     tolerance: float = TOLERANCE,
+    skips_pads: bool = False,
 ) -> Path:
     """Write a segment as an ONNX file with free batch and tokens, and return its path.
 
@@ -46,7 +48,8 @@ def export_onnx(
     fixed size. The segment returns (hidden, logits), or logits alone at the end of a chain, or
     (hidden, logits, confidence), on the CPU in float32. A segment with names in ``outputs`` returns
     these, as a whole model does. Products with a weight carry the name of
-    their layer, so ``export.int8`` can exclude layers by name.
+    their layer, so ``export.int8`` can exclude layers by name. With ``skips_pads`` layers work on
+    real tokens alone: see ``export.pads``.
 
     The file must agree with the segment at the example and at two other batches and lengths, pads
     included. Every difference may be at most ``tolerance`` times the largest value there (or times
@@ -62,6 +65,8 @@ def export_onnx(
     _name_products(onnx, model, segment)
     _widen_masks(onnx, model)
     _widen_rotations(onnx, model)
+    if skips_pads:
+        skip_pads(onnx, model)
     with replacing(path) as temporary:
         onnx.save_model(model, temporary)
         _compare(segment, temporary, example, tolerance)

@@ -42,12 +42,16 @@ EXPORTED = (".onnx", ".xml", ".bin", "chain.json")
 
 @dataclass(frozen=True, eq=False)
 class Engines:
-    """Builds runnable forms on a device; exported files go to ``folder``."""
+    """Builds runnable forms on a device; exported files go to ``folder``.
+
+    With ``skips_pads`` those of ONNX Runtime compute no pads, of both models: for batches.
+    """
 
     task: Task
     folder: Path
     thread_count: int
     device: str = "cpu"
+    skips_pads: bool = False
 
     @cached_property
     def options(self) -> dict[str, Any]:
@@ -58,6 +62,7 @@ class Engines:
             "longest": self.longest,
             "calibration": self.calibration(),
             "device": self.device,
+            "skips_pads": self.skips_pads,
         }
 
     def example(self) -> dict[str, Tensor]:

@@ -140,7 +140,9 @@ def steps_of(options: Options, task: Task, folder: Path, data: Path | None = Non
         taught=taught,
         answer=options.answer(task),
     )
-    engines = Engines(task, folder / "engines", options.thread_count, options.device)
+    # the first batch size decides which forms are fastest, so files are made for it
+    skips = options.batches[0] > 1 and task.kind == "tokens"
+    engines = Engines(task, folder / "engines", options.thread_count, options.device, skips)
     return Steps(models, engines, options)
 
 
