@@ -3,11 +3,11 @@
     python benchmarks/packing.py --output FILE
 
 The model has MiniLM's shape and random weights. Its texts have random tokens, and lengths as those
-of short reviews: the logarithm is normal. They come in order of arrival, or sorted by length. All
-ways run in turns on the same batches, on one thread: in PyTorch transformers' own model, the
-segment that ``slim`` times for it with the pads computed, and the segment as it is; in ONNX Runtime
-a file that computes the pads and one that skips them. The ratio is the first one's time over the
-last one's, with a 95 % interval over rounds.
+of short reviews: the logarithm is normal. They come in order of arrival, or sorted by length.
+All ways of an engine run in turns on the same batches, on one thread. In PyTorch these are
+transformers' own model, the segment that ``slim`` times for it with the pads computed, and the
+segment as it is. In ONNX Runtime they are a file that computes the pads and one that skips them.
+The ratio is the first one's time over the last one's, with a 95 % interval over rounds.
 """
 
 from __future__ import annotations

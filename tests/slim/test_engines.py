@@ -18,6 +18,8 @@ from sparing.export.forms import Form
 from sparing.slim import engines as slim_engines
 from sparing.slim.engines import BothForms, Engines
 from sparing.slim.evidence.candidates import Candidate, answers_at, stages, taken
+from sparing.slim.options import Options
+from sparing.slim.study import steps_of, task_of
 from sparing.tasks import Examples, load_task
 from sparing.transfer.adapting.adapt import adapt
 from sparing.transfer.folding.fold import fold_if_possible
@@ -389,3 +391,13 @@ def test_images_and_folded_models_stay_themselves():
     assert len(slim_engines.without_pads(folded)) == 1
     assert fold_if_possible(folded)
     assert slim_engines.without_pads(folded) == []
+
+
+@pytest.mark.parametrize(("batches", "skips"), [((1, 8), False), ((8, 1), True)])
+def test_files_skip_pads_where_batches_decide(batches, skips, texts_options, tmp_path):
+    options = replace(texts_options, batches=batches)
+    forms = steps_of(options, task_of(options)[0], tmp_path).dense_forms
+    (path,) = forms.parts(forms.find("onnxruntime", "float32"))
+    assert (b"pads/places" in path.read_bytes()) is skips
+    pictures = load_task("digits", patch_size=4)
+    assert not steps_of(Options(batches=(8,)), pictures, tmp_path).engines.skips_pads

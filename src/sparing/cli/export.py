@@ -35,16 +35,13 @@ def run(
         str, typer.Option(help="float32, int8, or with openvino also bfloat16.")
     ] = "float32",
     texts: Annotated[
-        str | None,
-        typer.Option(help="Your texts: INT8 for openvino is calibrated on some; answers compared."),
+        str | None, typer.Option(help="Your texts, to calibrate openvino's INT8 and to compare on.")
     ] = None,
     tokens: Annotated[
-        int | None,
-        typer.Option(help="The most tokens of a text on a phone; the model's limit if not given."),
+        int | None, typer.Option(help="The most tokens on a phone; the model's limit if not given.")
     ] = None,
     skip_pads: Annotated[
-        bool,
-        typer.Option("--skip-pads", help="With onnx: compute no pads, for batches of all lengths."),
+        bool, typer.Option("--skip-pads", help="With onnx: compute no pads, for batches of texts.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -57,9 +54,7 @@ def run(
     from sparing.advise.source import open_source
     from sparing.export.saving import require_new
 
-    _require_possible(to, precision, texts, tokens)
-    if skip_pads and to != "onnx":
-        raise UsageError("--skip-pads is for --to onnx: the other engines compute the pads")
+    _require_possible(to, precision, texts, tokens, skip_pads)
     require_new(output_dir)
     with progress_bar(quiet=as_json) as show:
         show(0.0, f"opening {model}")
@@ -67,16 +62,17 @@ def run(
         source = open_source(model, texts, calibrated=calibrated, phone=to == PHONE, tokens=tokens)
         export = _lower if to == PHONE else partial(_export, skips_pads=skip_pads)
         facts = export(source, ENGINES[to], precision, output_dir, show)
-    if as_json:
-        emit(facts)
-        return
-    _print(facts)
+    emit(facts) if as_json else _print(facts)
 
 
-def _require_possible(to: str, precision: str, texts: str | None, tokens: int | None) -> None:
+def _require_possible(
+    to: str, precision: str, texts: str | None, tokens: int | None, skip_pads: bool
+) -> None:
     """Raise ``UsageError`` for what no model can be exported to, before it is opened."""
     require_choice("export", "--to", to, ENGINES)
     require_choice("export", "--precision", precision, PRECISIONS)
+    if skip_pads and to != "onnx":
+        raise UsageError("--skip-pads is for --to onnx: other engines compute the pads")
     if (to, precision) == (PHONE, "bfloat16"):
         raise UsageError("XNNPACK has no bfloat16 here: use --precision float32 or int8")
     if to == PHONE:
@@ -115,14 +111,8 @@ def _export(
     from sparing.foreign.pretrained import write_pretrained
 
     with scratch_inside(Path(tempfile.gettempdir()), "sparing-export") as scratch:
-        forms = Forms(
-            [source.segment],
-            _example(source),
-            scratch,
-            longest=source.longest,
-            calibration=source.calibration,
-            skips_pads=skips_pads,
-        )
+        options: dict[str, Any] = {"longest": source.longest, "calibration": source.calibration}
+        forms = Forms([source.segment], _example(source), scratch, skips_pads=skips_pads, **options)
         form = forms.find(engine, precision)
         show(0.1, f"exporting to {form}")
         chain = forms[form]

@@ -1,11 +1,12 @@
 """Let an ONNX graph compute its layers on real tokens alone, in any batch and order of lengths.
 
-In a batch of texts of several lengths a third of the tokens or more are pads, and the layers work
-as hard on them as on words. Here everything between attentions runs on a table with one row for
-each real token of the batch. Before an attention its queries, keys and values are put back in their
-places; a pad gets some other token's row there, which the mask hides. ``layers.packing`` does the
-same in PyTorch. We know of no exporter that does it for a CPU; fused kernels for GPUs do (Zeng et
-al., 2022, arXiv 2208.08124).
+Of a batch of short texts a third or more may be pads, and layers work as hard on them as on words.
+Here everything between attentions runs on a table with one row for each real token of the batch.
+Before an attention its queries, keys and values are put back in their places. A pad gets some other
+token's row there, which the mask hides. ``layers.packing`` does the same in PyTorch.
+
+Source: Zhai et al., "ByteTransformer", 2022, arXiv 2210.03052, section III (prefix sums of the mask
+give the places), which has fused kernels for GPUs. Here the graph's own operators do it, on a CPU.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ def skip_pads(onnx: Any, model: Any) -> None:
 class _Rewriter:
     """Follows which values have a row for each real token.
 
-    ``rows`` maps a value's name to that of its rows, ``padded`` to that of its form with pads;
-    ``nodes`` is the new graph, ``products`` counts the products that work on rows.
+    ``rows`` maps a value's name to that of its rows, ``padded`` to that of its form with pads.
+    ``nodes`` is the new graph. ``products`` counts the products that work on rows.
     """
 
     onnx: Any
