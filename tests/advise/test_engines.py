@@ -122,6 +122,10 @@ def test_an_encoder_without_a_head_is_compared_by_its_vectors(folder):
     assert records[-1].name == "output_cosine"
     reason = dict(comparison.missing)[OPENVINO_INT8]
     assert reason == "it is calibrated on texts: give at least 20 that differ, not 5"
+    # in batches ONNX Runtime skips the pads, and the command says so
+    options = {engine.name: engine.option for engine in comparison.measured}
+    assert options[ONNX] == f"{OPTIONS[ONNX]} --skip-pads"
+    assert options[OPENVINO] == OPTIONS[OPENVINO]
 
 
 def test_images_are_timed_without_texts():

@@ -103,7 +103,7 @@ class Forms(Mapping[Form, Chain]):
         self._modules = eager or segments
         self._threshold, self._longest = threshold, longest
         self._thread_count, self.device = thread_count, device
-        self._skips_pads = skips_pads
+        self.skips_pads = skips_pads
         self._written: dict[str, list[Path]] = {}
         self._built: dict[Form, list[nn.Module]] = {}
         self._parts = self._eager(compiled, eager_int8) | self._onnx(int8) | self._openvino()
@@ -208,7 +208,7 @@ class Forms(Mapping[Form, Chain]):
         }
 
     def _exported(self) -> list[Path]:
-        return self._traced("onnxruntime-float32", self._skips_pads)
+        return self._traced("onnxruntime-float32", self.skips_pads)
 
     def _traced(self, name: str, skips_pads: bool) -> list[Path]:
         return self._once(
@@ -228,7 +228,7 @@ class Forms(Mapping[Form, Chain]):
 
     def _converted(self) -> list[Path]:
         # OpenVINO gets pads: it is slow where sizes depend on values
-        name = "openvino-source" if self._skips_pads else "onnxruntime-float32"
+        name = "openvino-source" if self.skips_pads else "onnxruntime-float32"
         traced = partial(self._traced, name, False)
         return self._once(
             "openvino-float32", lambda folder: convert(traced(), folder, self._example)

@@ -113,7 +113,7 @@ class _Rewriter:
             return False
         constants = [self.constants[name] for name in node.input if name in self.constants]
         if node.op_type == "MatMul":
-            return list(node.input[1:]) != given[1:] and constants == [2]
+            return node.input[0] == given[0] and constants == [2]
         if not any(name in self.rows for name in given) or max(constants, default=0) > 1:
             return False
         return node.op_type in ALONE or (node.op_type in OF_LAST_AXIS and _axis(node) == -1)
