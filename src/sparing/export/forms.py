@@ -72,7 +72,7 @@ class Forms(Mapping[Form, Chain]):
 
     ``eager`` are other segments with the same answers: PyTorch runs them where it runs modules as
     they are. Everything else is made of ``segments``. With ``skips_pads`` ONNX Runtime computes
-    real tokens alone (``export.pads``): faster in batches, up to 5 % slower one text at a time.
+    real tokens alone (``export.pads``): faster in batches, perhaps slower one text at a time.
 
     Exported files go to ``folder``, each written once. Opening a form raises the errors of
     ``export_chain``, ``quantise``, ``convert`` and ``quantise_static``.
@@ -227,7 +227,7 @@ class Forms(Mapping[Form, Chain]):
         return self._once(name, lambda folder: quantise(self._exported(), folder, settings))
 
     def _converted(self) -> list[Path]:
-        # OpenVINO gets pads: it is slow where sizes depend on values
+        # sizes that depend on values were tried in ONNX Runtime alone
         name = "openvino-source" if self.skips_pads else "onnxruntime-float32"
         traced = partial(self._traced, name, False)
         return self._once(
