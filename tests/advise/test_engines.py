@@ -128,6 +128,14 @@ def test_an_encoder_without_a_head_is_compared_by_its_vectors(folder):
     assert options[OPENVINO] == OPTIONS[OPENVINO]
 
 
+def test_a_model_that_mixes_tokens_everywhere_keeps_its_pads(folder):
+    torch.manual_seed(0)
+    model = transformers.FNetModel(transformers.FNetConfig(**{**TEXT, **LAYER})).eval()
+    comparison, _ = measure_engines(open_subject(model), _texts(folder), 16, 2, **TIMING)
+    assert comparison.obstacle == ""
+    assert comparison.find(ONNX).option == OPTIONS[ONNX]
+
+
 def test_images_are_timed_without_texts():
     subject = open_subject(build("vit", **LAYER))
     comparison, records = measure_engines(subject, None, 17, 2, **TIMING)
@@ -247,6 +255,7 @@ class _Forms(Forms):
     def __init__(self, answers):
         self.answers = answers
         self.folder, self.missing = Path("/scratch/forms"), ()
+        self.skips_pads = False
 
     def __getitem__(self, form):
         answer = self.answers[form]

@@ -9,6 +9,8 @@ import onnx
 import pytest
 import torch
 from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
     BertForTokenClassification,
     ModernBertConfig,
     ModernBertForSequenceClassification,
@@ -25,13 +27,21 @@ from sparing.export.onnx import export_onnx, open_session
 from sparing.transfer.freezing import segments
 from tests.export.segments import TOKENS, VOCABULARY, image_segments, images, text_segments, texts
 from tests.export.test_adaptive import adaptive
-from tests.export.test_dense import SIZES, bert
+from tests.export.test_dense import SIZES
 from tests.export.test_onnx import Wide
+
+# so large that answers differ between texts, and a wrong row shows
+SHARP = {**SIZES, "initializer_range": 0.3}
+
+
+def bert():
+    config = BertConfig(vocab_size=VOCABULARY, max_position_embeddings=TOKENS, **SHARP)
+    return BertForSequenceClassification(config).eval()
 
 
 def modernbert():
     config = ModernBertConfig(
-        vocab_size=VOCABULARY, local_attention=8, pad_token_id=0, cls_token_id=1, **SIZES
+        vocab_size=VOCABULARY, local_attention=8, pad_token_id=0, cls_token_id=1, **SHARP
     )
     return ModernBertForSequenceClassification(config).eval()
 
@@ -77,6 +87,21 @@ def test_answers_are_those_with_pads(model, tmp_path):
         if ours.ndim == 3:
             ours, theirs = ours[keep], theirs[keep]
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_a_text_without_tokens_or_with_a_nan_changes_no_other(tmp_path):
+    torch.manual_seed(0)
+    model, inputs, example = bert(), texts(5), texts(2, 8)
+    with torch.no_grad():
+        model.bert.embeddings.word_embeddings.weight[VOCABULARY - 1] = torch.nan
+    for given in (inputs, example):
+        given["input_ids"].clamp_(max=VOCABULARY - 2)
+    inputs["input_ids"][0, 2] = VOCABULARY - 1
+    inputs["attention_mask"][1] = 0
+    sessions = both(dense_segment(model), tmp_path, example)
+    plain, skipping = (answers(session, inputs)[0] for session in sessions)
+    assert np.isnan(skipping).any(1).tolist() == [True, False, False, False, False]
+    np.testing.assert_allclose(skipping[1:], plain[1:], rtol=1e-5, atol=1e-5)
 
 
 def on_the_left(inputs):

@@ -24,7 +24,7 @@ from sparing.export.engine import Chain
 from sparing.export.forms import UNCALIBRATED, Form, Forms
 from sparing.export.static_int8 import FEWEST_INPUTS, MOST_INPUTS
 from sparing.foreign.kinds import answer_kind
-from sparing.measure.latency import paired_latency
+from sparing.measure.latency import PairedLatency, paired_latency
 from sparing.measure.statistics import Ratio, as_record
 from sparing.transfer.folding.fold import fold_if_possible, is_folded
 
@@ -105,8 +105,8 @@ def measure_engines(
     """Export the model, quantise it, fold what can be folded, and time all forms in turns.
 
     The inputs are the given texts, in batches of ``batch`` in file order, or else random inputs of
-    ``tokens`` tokens. In batches of texts ONNX Runtime skips pads. Files are removed afterwards.
-    If the model cannot be exported, the reason is in ``obstacle`` and nothing is raised.
+    ``tokens`` tokens. In batches of texts ONNX Runtime skips pads where it can. If the model cannot
+    be exported, the reason is in ``obstacle`` and nothing is raised.
     """
     if obstacle := _obstacle(subject):
         return Engines(obstacle=obstacle), []
@@ -114,23 +114,31 @@ def measure_engines(
     batches, words = _batches(subject, texts, tokens, batch, ms_per_token, call_ms)
     split = _split(subject, texts)
     with scratch_inside(Path(tempfile.gettempdir()), "sparing-advise") as folder:
-        skips_pads = texts is not None and batch > 1
-        forms = _forms(subject, folder, threads, split, skips_pads)
+        forms = _forms(subject, folder, threads, split, texts is not None and batch > 1)
         opened = _chains_or_reason(forms, batches[0], split)
+        if isinstance(opened, str) and forms.skips_pads:  # such as convolutions, which mix tokens
+            forms = _forms(subject, folder, threads, split, False)
+            opened = _chains_or_reason(forms, batches[0], split)
         if isinstance(opened, str):
             return Engines(obstacle=opened), []
         chains, missing = opened
-        calls = {PYTORCH: _in_pytorch(subject.model, batches)} | _folded(subject, batches)
-        calls |= {name: _in_chain(chain, batches) for name, (_, chain) in chains.items()}
+        calls = _calls(subject, chains, batches)
         timed = paired_latency(
             calls, baseline=PYTORCH, rounds=rounds, warmup=1, threads=threads, budget_s=budget_s
         )
         agreements = _agreements(forms, chains, split.compared, answers_of(subject))
-    ratios = {name: one.ratio for name, one in timed.items()}
-    measured = tuple(_measured(chains, ratios, agreements, skips_pads))
+    measured = tuple(_measured(chains, timed, agreements, forms.skips_pads))
     labels: dict[str, Label] = {"tokens": tokens, "batch": batch, "inputs": words}
     labels["threads"] = timed[PYTORCH].threads
     return Engines(measured, words, "", missing), _records(measured, labels)
+
+
+def _calls(
+    subject: Subject, chains: Chains, batches: Sequence[Inputs]
+) -> dict[str, Callable[[], object]]:
+    """All batches through PyTorch, the folded model and every chain, by name."""
+    calls = {PYTORCH: _in_pytorch(subject.model, batches)} | _folded(subject, batches)
+    return calls | {name: _in_chain(chain, batches) for name, (_, chain) in chains.items()}
 
 
 def name_of(form: Form) -> str:
@@ -140,15 +148,15 @@ def name_of(form: Form) -> str:
 
 def _measured(
     chains: Chains,
-    ratios: Mapping[str, Ratio],
+    timed: Mapping[str, PairedLatency],
     agreements: Mapping[str, Agreement],
     skips_pads: bool,
 ) -> Iterator[Engine]:
     """Every form that was exported, and the folded model."""
     for name, (form, _) in chains.items():
-        yield _engine(name, form, ratios[name], agreements, skips_pads)
-    if FOLDED in ratios:
-        yield Engine(FOLDED, True, ratios[FOLDED])
+        yield _engine(name, form, timed[name].ratio, agreements, skips_pads)
+    if FOLDED in timed:
+        yield Engine(FOLDED, True, timed[FOLDED].ratio)
 
 
 def _engine(

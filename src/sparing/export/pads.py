@@ -2,8 +2,9 @@
 
 Of a batch of short texts a third or more may be pads, and layers work as hard on them as on words.
 Here everything between attentions runs on a table with one row for each real token of the batch.
-Before an attention its queries, keys and values are put back in their places. A pad gets some other
-token's row there, which the mask hides. ``layers.packing`` does the same in PyTorch.
+Before an attention its queries, keys and values are put back in their places. A pad gets the row of
+the real token before it, in the same text; the mask hides it. So no text sees another's numbers.
+``layers.packing`` does the same in PyTorch.
 
 Source: Zhai et al., "ByteTransformer", 2022, arXiv 2210.03052, section III (prefix sums of the mask
 give the places), which has fused kernels for GPUs. Here the graph's own operators do it, on a CPU.
@@ -34,8 +35,8 @@ PLACES, INVERSE = "pads/places", "pads/inverse"
 def skip_pads(onnx: Any, model: Any) -> None:
     """Rewrite a traced model in place; its inputs, outputs and answers stay the same.
 
-    ``attention_mask`` (batch, tokens) is 0 at pads, which may be at either end. Outputs for each
-    token hold some other token's numbers at pads. A later segment of a chain stays as it is where
+    ``attention_mask`` (batch, tokens) is 0 at pads, which may be anywhere. Outputs for each token
+    hold another token's numbers at pads. A later segment of a chain stays as it is where
     tokens were dropped before it. Raises ``UsageError`` for a model without a mask, and
     ``Unsupported`` for one in which no product works token by token.
     """
