@@ -36,7 +36,12 @@ from sparing.experiment.study import base_config
 from sparing.measure.calibration import most_changes
 from sparing.report.markdown import plain_table
 from sparing.slim.engines import cascade_precision
-from sparing.slim.evidence.between import candidates_between, costs_of, may_come_between
+from sparing.slim.evidence.between import (
+    Staged,
+    candidates_between,
+    costs_of,
+    may_come_between,
+)
 from sparing.slim.evidence.candidates import (
     DENSE,
     Candidate,
@@ -83,6 +88,7 @@ def read(folder: Path) -> Answered:
     answers = {
         key: torch.cat([stored[stored_name(key, part)] for part in PARTS])
         for key in steps.state.competing
+        if key.layers is None
     }
     plan = steps.plan()
     lengths = [length for part in steps.parts for length in part.lengths]
@@ -117,8 +123,11 @@ def listed(rule: str, run: Answered, answers: Mapping[Candidate, Tensor]) -> lis
     keys = [key for key in answers if may_come_between(key, answers)]
     if keys:
         key = max(keys, key=lambda one: run.speeds[one])
-        costs, staged = costs_of(key, run.layers, run.speeds), replace(key, second=0.5)
-        candidates += candidates_between(key, stages(staged, answers), costs, reference, passing)
+        costs, made = (
+            costs_of(key, run.layers, run.speeds),
+            stages(replace(key, second=0.5), answers),
+        )
+        candidates += candidates_between([Staged(key, made, costs)], reference, passing)
     return [one for one in candidates if one != run.exact]
 
 

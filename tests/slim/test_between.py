@@ -7,10 +7,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from sparing.slim.evidence.between import candidates_between, costs_of, may_come_between
+from sparing.slim.evidence.between import (
+    Staged,
+    candidates_between,
+    costs_of,
+    may_come_between,
+    staged,
+)
 from sparing.slim.evidence.candidates import (
     THRESHOLDS,
     Candidate,
+    Screened,
     changed_by,
     losses,
     stages,
@@ -66,6 +73,7 @@ def test_without_a_second_threshold_nothing_comes_between():
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_pair_of_thresholds_of_least_time_is_found(seed):
     logits, costs = answers(seed=seed), costs_of(KEY, (2, 4), SPEEDS)
+    form = Staged(KEY, logits, costs)
     cost = {}
     for threshold in THRESHOLDS:
         for second in THRESHOLDS:
@@ -75,7 +83,7 @@ def test_the_pair_of_thresholds_of_least_time_is_found(seed):
             cost[threshold, second] = changed, float(costs[ends].sum())
     pairs = []
     for share in SHARES:
-        listed = candidates_between(KEY, logits, costs, logits[:, 3], [share])
+        listed = candidates_between([form], logits[:, 3], [share])
         allowed = [time for changed, time in cost.values() if changed / len(logits) <= share]
         assert len(listed) == bool(allowed)
         for one in listed:
@@ -84,9 +92,7 @@ def test_the_pair_of_thresholds_of_least_time_is_found(seed):
             assert (one.key, one.cascade) == (KEY, True)
         pairs += listed
     assert len(set(pairs)) > 1
-    assert candidates_between(KEY, logits, costs, logits[:, 3], SHARES) == list(
-        dict.fromkeys(pairs)
-    )
+    assert candidates_between([form], logits[:, 3], SHARES) == list(dict.fromkeys(pairs))
 
 
 def test_no_pair_where_every_pair_changes_more():
@@ -94,7 +100,53 @@ def test_no_pair_where_every_pair_changes_more():
     logits[:, 3] = -logits[:, 3]
     reference = -logits[:, 3]
     costs = costs_of(KEY, (2, 4), SPEEDS)
-    assert candidates_between(KEY, logits, costs, reference, [0.0]) == []
+    assert candidates_between([Staged(KEY, logits, costs)], reference, [0.0]) == []
+
+
+CUT = replace(KEY, layers=2)
+CUT_SPEEDS = SPEEDS | {CUT: 9.0}
+
+
+def screened(exits_speed=4.0):
+    """All forms as they are screened, the plan slower with its exits than without."""
+    forms = [Screened(key, speed, True, True) for key, speed in CUT_SPEEDS.items()]
+    return [replace(f, exits_speed=exits_speed) if f.candidate == KEY else f for f in forms]
+
+
+def with_cut(logits):
+    """The stored answers of all forms; the cut's are those of the plan's first exit."""
+    return by_form(logits) | {CUT: logits[:, [0, 3]]}
+
+
+def test_a_cut_costs_its_own_time_and_exits_the_time_of_the_form_that_has_them():
+    logits = answers()
+    plan, cut = staged(screened(), with_cut(logits), (2, 4))
+    assert (plan.key, cut.key) == (KEY, CUT)
+    assert plan.costs.tolist() == pytest.approx([0.125, 0.25, 0.65, 1.65])
+    assert cut.costs.tolist() == pytest.approx([1 / 9, 1 / 9 + 0.4, 1 / 9 + 1.4])
+    assert torch.equal(plan.answers, logits)
+    assert torch.equal(cut.answers, logits[:, [0, 2, 3]])
+
+
+def test_the_form_of_least_time_is_taken_for_each_share():
+    logits, listed = answers(), []
+    forms = staged(screened(), with_cut(logits), (2, 4))
+    for share in SHARES:
+        least = []
+        for form in forms:
+            for one in candidates_between([form], logits[:, 3], [share]):
+                _, ends = taken(one, form.answers)
+                least.append((float(form.costs[ends].mean()), one))
+        listed += [min(least, key=lambda pair: pair[0])[1]] if least else []
+    assert candidates_between(forms, logits[:, 3], SHARES) == list(dict.fromkeys(listed))
+    for exits_speed, layers in ((1.0, 2), (400.0, None)):
+        forms = staged(screened(exits_speed), with_cut(logits), (2, 4))
+        assert {one.layers for one in candidates_between(forms, logits[:, 3], SHARES)} == {layers}
+
+
+def test_nothing_is_staged_where_dense_int8_has_not_answered():
+    stored = {key: made for key, made in with_cut(answers()).items() if key != INT8}
+    assert staged(screened(), stored, (2, 4)) == []
 
 
 def test_costs_add_up_the_models_that_have_run():
@@ -117,3 +169,10 @@ def test_it_is_named_and_read_back_from_its_labels():
     assert one.labels["cascade"] == 0.6
     assert one.key == KEY
     assert str(one).endswith("exits above 0.9, then dense int8 above 0.6, then dense")
+    cut = replace(one, layers=3)
+    assert Candidate.from_labels(cut.labels) == cut
+    assert cut.key == replace(KEY, layers=3)
+    assert cut.between == INT8
+    assert "layers 1 to 3, exits above 0.9" in str(cut)
+    assert one.exits
+    assert not cut.exits

@@ -66,9 +66,13 @@ class RecordTable:
         return next((r for r in self.matching(name, labels) if r.value is None), None)
 
     def matching(self, name: str, labels: dict[str, Label]) -> list[Record]:
-        """All records of that name that carry these labels, with a value or without."""
-        pairs = labels.items()
-        return [r for r in self._by_name.get(name, []) if pairs <= r.labels.items()]
+        """All records of that name that carry these labels, with a value or without.
+
+        A label of None is one that the record may lack too.
+        """
+        wanted = labels.items()
+        named = self._by_name.get(name, [])
+        return [r for r in named if all(r.labels.get(key) == value for key, value in wanted)]
 
     def values_of(self, name: str, label: str, **labels: Label) -> list[Label]:
         """The values of one label among the records of a name with these others, in their order."""

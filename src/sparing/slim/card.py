@@ -97,7 +97,7 @@ def _head(table: RecordTable, task: Task, form: Candidate, source: str) -> str:
         for record in table.all("whole_score", **form.labels)
     ]
     tags = ["sparing", *(["pruning"] if form.model == OURS else [])]
-    tags += ["early-exit"] if form.threshold < 1 else []
+    tags += ["early-exit"] if form.exits else []
     tags += [form.engine.replace("runtime", "")] if form.engine != "eager" else []
     head = ModelCardData(
         library_name="sparing",

@@ -22,7 +22,7 @@ from sparing.export.segment import Segment
 from sparing.export.static_int8 import MOST_INPUTS
 from sparing.layers.plan import Plan
 from sparing.measure.machine import usable_processors
-from sparing.slim.evidence.candidates import DENSE, Candidate, key_of
+from sparing.slim.evidence.candidates import DENSE, OURS, Candidate, key_of
 from sparing.slim.models import adaptive_form
 from sparing.tasks import Task
 from sparing.transfer.adaptive import AdaptiveClassifier
@@ -98,6 +98,14 @@ class Engines:
         model.plan = plan
         return Forms(segments(model), folder=self.folder / name, **self.options)
 
+    def cuts(self, model: AdaptiveClassifier, plan: Plan) -> dict[int, Forms]:
+        """The first layers of a plan up to each exit, as one segment; the whole plan as well.
+
+        A plan without exits has no cuts: it is one segment as it is.
+        """
+        ends = (*plan.stops, plan.layers) if plan.stops else ()
+        return {end: self.ours(model, first_layers(plan, end), f"first-{end}") for end in ends}
+
     def installed(self) -> dict[str, list[str]]:
         """The forms that can be built here, and those that cannot, with the reason."""
         calibration = [{"input_ids": torch.zeros(1, 2, dtype=torch.long)}]
@@ -129,19 +137,24 @@ class Engines:
 
 @dataclass(frozen=True, eq=False)
 class BothForms:
-    """The forms of the dense model and of slim's, and the chains that they make together."""
+    """The forms of the dense model and of slim's, and the chains that they make together.
+
+    ``slim`` are segments that end at the plan's exits. ``cuts`` are one segment each, by their
+    number of layers. A form in which no input exits is one of them: it is faster than segments.
+    """
 
     dense: Forms
     slim: Forms
     thread_count: int
     longest: int | None
+    cuts: Mapping[int, Forms] = field(default_factory=dict)
     _joined: set[Path] = field(default_factory=set)
 
     @property
     def keys(self) -> list[Candidate]:
-        """Every form without exits; the dense ones come first."""
+        """Every form without exits but the cuts; the dense ones come first."""
         dense = [key_of(DENSE, form) for form in self.dense]
-        return [*dense, *(key_of("slim", form) for form in self.slim)]
+        return [*dense, *(key_of(OURS, form) for form in self.slim)]
 
     def require(self, keys: Collection[Candidate]) -> None:
         """Raise ``UsageError`` unless these forms of an earlier start of the run are here now.
@@ -156,8 +169,16 @@ class BothForms:
             )
 
     def parts(self, one: Candidate) -> list[Any]:
-        """The segments of a form; those of a cascade end with the dense model."""
-        forms = self.dense if one.model == DENSE else self.slim
+        """The segments that a form is served by; those of a cascade end with the dense model."""
+        return self._parts(self._forms(one), one)
+
+    def _forms(self, one: Candidate) -> Forms:
+        """The model of a form in all engines, with exits only where inputs leave at some."""
+        if one.model == DENSE or one.exits or not self.cuts:
+            return self.dense if one.model == DENSE else self.slim
+        return self.cuts[one.layers or max(self.cuts)]
+
+    def _parts(self, forms: Forms, one: Candidate) -> list[Any]:
         form = Form(one.engine, one.precision, one.settings)  # type: ignore[arg-type]
         parts = list(forms.parts(form))
         if one.second < 1:
@@ -166,6 +187,12 @@ class BothForms:
             form = self.dense.find(one.engine, cascade_precision(one.precision))
             parts += self.dense.parts(form)
         return parts
+
+    def _by_exit(self, key: Candidate, *, cascade: bool) -> list[Any]:
+        """The segments that give the answers of every exit of a form."""
+        whole = key.model == OURS and key.layers is None
+        forms = self.slim if whole else self._forms(key)
+        return self._parts(forms, replace(key, cascade=cascade))
 
     def fits(self, one: Candidate) -> bool:
         """Whether a form's segments can be one file, where its engine joins them."""
@@ -177,7 +204,9 @@ class BothForms:
 
     def files(self, one: Candidate) -> list[Any]:
         """What is opened to answer with a form: segments, those of ONNX Runtime as one file."""
-        parts = self.parts(one)
+        return self._joined_parts(self.parts(one), one)
+
+    def _joined_parts(self, parts: list[Any], one: Candidate) -> list[Any]:
         if one.engine != "onnxruntime" or len(parts) == 1:
             return parts
         end = ("-int8" if one.second < 1 else "") + ("-dense" if one.cascade else "")
@@ -188,7 +217,12 @@ class BothForms:
 
     def chain(self, key: Candidate, *, cascade: bool = False) -> Chain:
         """A form's segments in its engine, which give the answers of every exit."""
-        return self._opened(self.parts(replace(key, cascade=cascade)), key, None)
+        return self._opened(self._by_exit(key, cascade=cascade), key, None)
+
+    def exiting(self, key: Candidate) -> Run:
+        """The form of slim that can exit, where no input does."""
+        parts = self._joined_parts(self._by_exit(key, cascade=False), key)
+        return self.run(key, self._opened(parts, key, None))
 
     def _opened(
         self, parts: Sequence[Any], key: Candidate, shared: dict[Any, Segment] | None
@@ -244,6 +278,12 @@ class BothForms:
     def _served(self, one: Candidate, shared: dict[Any, Segment] | None) -> Chain:
         """A candidate as it is served; files that are not open in ``shared`` are opened."""
         return self._opened(self.files(one), one.key, shared)
+
+
+def first_layers(plan: Plan, count: int) -> Plan:
+    """The first layers of a plan, without exits."""
+    heads, neurons = plan.heads[:count], plan.neurons[:count]
+    return replace(plan, heads=heads, neurons=neurons, exits=(), threshold=1.0)
 
 
 def without_pads(model: PreTrainedModel | SentenceEncoder) -> list[nn.Module]:

@@ -124,6 +124,7 @@ def torch_program(form: Candidate, device: str, folder: str) -> str:
 def form_name(form: Candidate) -> str:
     """A form in a table: model, engine and precision, and its exits."""
     parts = [f"{form.model}, {engine_name(form)} {precision_name(form)}"]
+    parts += [f"layers 1 to {form.layers}"] if form.layers else []
     parts += [f"exits above {form.threshold:g}"] if form.threshold < 1 else []
     parts += [f"then dense INT8 above {form.second:g}"] if form.second < 1 else []
     return ", ".join(parts + (["then dense"] if form.cascade else []))
@@ -132,6 +133,7 @@ def form_name(form: Candidate) -> str:
 def form_words(form: Candidate) -> str:
     """A form in a sentence: model, engine, precision, and what its exits do."""
     words = f"the {form.model} model in {engine_name(form)}, {precision_name(form)}"
+    words += f", of which layers 1 to {form.layers} run" if form.layers else ""
     if form.threshold < 1:
         words += f"; an input exits when its largest class probability is above {form.threshold:g}"
     if form.second < 1:

@@ -16,13 +16,14 @@ from sparing.experiment.run import Run
 from sparing.foreign.pretrained import write_pretrained
 from sparing.layers.plan import Plan
 from sparing.slim.card import model_card
+from sparing.slim.engines import first_layers
 from sparing.slim.evidence.candidates import Candidate
 from sparing.slim.options import ANY_BUDGET
 from sparing.slim.promise import promise_of
 from sparing.slim.search.exits import decide, dense_flops, outcomes, score
 from sparing.slim.serving import write_beside, write_serving
 from sparing.slim.state import State
-from sparing.slim.steps import OURS, Steps
+from sparing.slim.steps import Steps
 from sparing.transfer.adaptive import AdaptiveClassifier, FrontierPoint
 
 FOLDER, SERVE, TORCH, FORMS = "model", "serve", "torch", "forms"
@@ -71,9 +72,9 @@ def _write_served(steps: Steps, run: Run, served: Candidate, part: Path) -> None
 
 def _plan_of(model: AdaptiveClassifier, served: Candidate) -> Plan:
     """The plan of the saved model: with the served threshold, or without exits."""
-    if served.model != OURS or served.threshold >= 1:
-        return replace(model.plan, exits=(), threshold=1.0)
-    return replace(model.plan, threshold=served.threshold)
+    if served.exits:
+        return replace(model.plan, threshold=served.threshold)
+    return first_layers(model.plan, served.layers or model.plan.layers)
 
 
 def _point_of(steps: Steps, model: AdaptiveClassifier) -> FrontierPoint:

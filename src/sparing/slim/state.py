@@ -21,7 +21,7 @@ from sparing.transfer.adaptive import FrontierPoint
 
 FILE = "state.json"
 # Fields that a file of an earlier version may lack.
-LATER = {"ways", "second"}
+LATER = {"ways", "second", "layers", "exits_speed"}
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,11 @@ class State:
     def front(self) -> list[Surveyed]:
         """The surveyed plans that nothing beats, cheapest first."""
         return sorted((p for p in self.survey if p.on_front), key=lambda point: point.cost_share)
+
+    @property
+    def whole(self) -> list[Screened]:
+        """The forms of the dense model and of slim's whole plan, without the cuts."""
+        return [form for form in self.forms if form.candidate.layers is None]
 
     @property
     def competing(self) -> list[Candidate]:

@@ -109,11 +109,11 @@ class Steps:
 
         They read inputs up to the dense model's limit, also longer ones than the task has.
         """
-        baseline, model = self.models.baseline(), self.model()
-        slim = self.engines.ours(model, self.plan(), "slim")
+        baseline, model, plan = self.models.baseline(), self.model(), self.plan()
+        slim, cuts = self.engines.ours(model, plan, "slim"), self.engines.cuts(model, plan)
         encoder = baseline.encoder if isinstance(baseline, SentenceEncoder) else baseline
         longest = token_limit(encoder) if self.task.kind == "tokens" else None
-        return BothForms(self.dense_forms, slim, self.engines.thread_count, longest)
+        return BothForms(self.dense_forms, slim, self.engines.thread_count, longest, cuts)
 
     @cached_property
     def dense_forms(self) -> Forms:

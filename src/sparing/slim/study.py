@@ -279,7 +279,7 @@ def _score_share(records: RecordTable, confidence: float) -> Estimate | None:
     seen = records.find("disagreement")
     if seen is None:
         return None
-    form = {name: seen.labels[name] for name in FORM}
+    form = {name: seen.labels.get(name) for name in FORM}
     return kept_share(records, form)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -34,7 +35,8 @@ def form_answers(
 
     In float32 one engine answers for the others of its model, if they answer ``COMPARED`` examples
     as it does. To the parts numbered in ``certified``, slim's engines each give their own answers:
-    a certificate is of one form. Raises ``DataError`` for answers that are not finite.
+    a certificate is of one form. A cut takes its other answers from the exit of its whole plan, if
+    that is among the forms. Raises ``DataError`` for answers that are not finite.
     """
     done: dict[Candidate, tuple[Tensor, ...]] = {}
     for key in sorted(keys, key=_turn):
@@ -42,9 +44,10 @@ def form_answers(
     return done
 
 
-def _turn(key: Candidate) -> tuple[bool, bool, bool]:
-    """Whose answers others use go first: dense, float32, and files, which run side by side."""
-    return key.model != DENSE, key.precision != EXACT, key.engine == "eager"
+def _turn(key: Candidate) -> tuple[bool, ...]:
+    """Whose answers others use go first: dense, whole, float32, and files, which run abreast."""
+    cut = key.layers is not None
+    return key.model != DENSE, cut, key.precision != EXACT, key.engine == "eager"
 
 
 def _answered(
@@ -57,9 +60,12 @@ def _answered(
     """One form's answers to each part; ``done`` are those of the forms before it."""
     last = _end_of_cascade(steps, key, done)
     chain = steps.forms.chain(key, cascade=last is None and _may_cascade(steps, key))
-    twin = _twin(steps, key, chain, parts[0], done)
+    twin, at_exit = _twin(steps, key, chain, parts[0], done), _at_exit(steps, key, done)
     answers = []
     for number, examples in enumerate(parts):
+        if at_exit and number not in certified:
+            answers.append(at_exit[number])
+            continue
         if twin is not None and (key.model == DENSE or number not in certified):
             answers.append(done[twin][number].clone())
             continue
@@ -68,6 +74,14 @@ def _answered(
             raise DataError(f"{key} gives answers that are not finite numbers")
         answers.append(made if last is None else torch.cat([made, done[last][number][:, -1:]], 1))
     return tuple(answers)
+
+
+def _at_exit(steps: Steps, key: Candidate, done: Answered) -> list[Tensor]:
+    """A cut's answers to each part, as the exit of its whole plan gives them; none if not known."""
+    whole = done.get(replace(key, layers=None), ()) if key.layers else ()
+    depths = sorted(steps.forms.cuts)
+    dense = list(range(len(depths), whole[0].shape[1])) if whole else []
+    return [answers[:, [depths.index(key.layers or 0), *dense]] for answers in whole]
 
 
 def _may_cascade(steps: Steps, key: Candidate) -> bool:
@@ -97,7 +111,8 @@ def _twin(
     steps: Steps, key: Candidate, chain: Chain, examples: Examples, done: Answered
 ) -> Candidate | None:
     """The same model's form in float32 in another engine, if it gives the same answers."""
-    twins = _known(done, key.model, EXACT) if key.precision == EXACT else []
+    same = _known(done, key.model, EXACT) if key.precision == EXACT else []
+    twins = [one for one in same if one.layers == key.layers]
     if not twins:
         return None
     twin = twins[0]

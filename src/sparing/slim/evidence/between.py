@@ -1,33 +1,49 @@
 """The dense model in INT8 between a plan in INT8 and the dense model in float32.
 
 A plan passes on the inputs that it is not sure about. Most of them the dense model in INT8 answers
-as in float32, in less than half of the time; the few it is not sure about either go on.
+as in float32, in less than half of the time; the few it is not sure about either go on. The plan
+may have exits, or be cut after its first layers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sparing.slim.evidence.candidates import OURS, THRESHOLDS, Candidate
+from sparing.slim.evidence.candidates import OURS, THRESHOLDS, Candidate, Screened, stages
+
+Answers = Mapping[Candidate, Float[Tensor, "texts exits classes"]]
 
 
-def may_come_between(key: Candidate, logits: Mapping[Candidate, Tensor]) -> bool:
+@dataclass(frozen=True, eq=False)
+class Staged:
+    """A form of slim with dense INT8 behind it: answers and times after each of its stages.
+
+    ``answers`` are those of ``stages``, as (texts, stages, classes). ``costs`` (stages) is the time
+    of an input that leaves there, where that of the fastest dense form in float32 is 1.
+    """
+
+    key: Candidate
+    answers: Float[Tensor, "texts stages classes"]
+    costs: Float[Tensor, " stages"]
+
+
+def may_come_between(key: Candidate, answers: Answers) -> bool:
     """Whether a form's cascade can go by way of the dense model in INT8; that has to have answered.
 
-    ``logits`` are the answers of all forms, as (texts, exits, classes).
+    ``answers`` are those of all forms after every exit.
     """
     int8 = key.model == OURS and key.precision == "int8"
-    return int8 and key.between in logits and logits[key].shape[1] > 1
+    return int8 and key.between in answers and answers[key].shape[1] > 1
 
 
 def costs_of(
     key: Candidate, layers: Sequence[int], speeds: Mapping[Candidate, float]
-) -> Float[Tensor, " exits"]:
+) -> Float[Tensor, " stages"]:
     """The time of an input that leaves at each exit of a plan, and after each dense model.
 
     ``layers`` has the number of the layer before each exit, the last one at the end. ``speeds`` are
@@ -39,34 +55,47 @@ def costs_of(
     return torch.tensor([*plan, int8, int8 + 1 / speeds[exact]], dtype=torch.float64)
 
 
-def candidates_between(
-    key: Candidate,
-    logits: Float[Tensor, "texts exits classes"],
-    costs: Float[Tensor, " exits"],
-    reference: Float[Tensor, "texts classes"],
-    shares: Sequence[float],
-) -> list[Candidate]:
-    """For each share the thresholds of least time that change at most that share of the answers.
+def staged(forms: Sequence[Screened], answers: Answers, layers: Sequence[int]) -> list[Staged]:
+    """Slim's fastest form by way of dense INT8, with its exits and as each of its cuts.
 
-    ``logits`` are those of ``stages``: the plan's exits, the dense model in INT8 and in float32.
+    Empty where none can go that way. ``layers`` are as in ``costs_of``.
     """
-    changed, times = _grid(logits, costs, reference)
+    usable = [form for form in forms if form.candidate in answers]
+    usable = [form for form in usable if may_come_between(form.candidate, answers)]
+    whole = [form for form in usable if form.candidate.layers is None]
+    if not whole:
+        return []
+    best = max(whole, key=lambda form: form.speed).candidate
+    speeds = {form.candidate: form.exits_speed or form.speed for form in forms}
+    listed = []
+    for key in (form.candidate for form in usable):
+        if replace(key, layers=None) == best:
+            costs = costs_of(key, (1,) if key.layers else layers, speeds)
+            listed.append(Staged(key, stages(replace(key, second=0.5), answers), costs))
+    return listed
+
+
+def candidates_between(
+    forms: Sequence[Staged], reference: Float[Tensor, "texts classes"], shares: Sequence[float]
+) -> list[Candidate]:
+    """For each share the form and thresholds of least time that change at most that share."""
+    grids = [(one.key, *_grid(one, reference)) for one in forms]
     listed = dict[Candidate, None]()
     for share in shares:
-        allowed = times.where(changed <= share, torch.inf)
-        if allowed.isfinite().any():
-            first, second = divmod(int(allowed.argmin()), len(THRESHOLDS))
-            one = replace(key, threshold=THRESHOLDS[first], second=THRESHOLDS[second])
+        allowed = [times.where(changed <= share, torch.inf) for _, changed, times in grids]
+        least = min(range(len(grids)), key=lambda at: float(allowed[at].min()), default=None)
+        if least is not None and allowed[least].isfinite().any():
+            first, second = divmod(int(allowed[least].argmin()), len(THRESHOLDS))
+            one = replace(grids[least][0], threshold=THRESHOLDS[first], second=THRESHOLDS[second])
             listed[replace(one, cascade=True)] = None
     return list(listed)
 
 
 def _grid(
-    logits: Float[Tensor, "texts exits classes"],
-    costs: Float[Tensor, " exits"],
-    reference: Float[Tensor, "texts classes"],
+    form: Staged, reference: Float[Tensor, "texts classes"]
 ) -> tuple[Float[Tensor, "first second"], Float[Tensor, "first second"]]:
     """The share of changed answers and the mean time at each pair of thresholds."""
+    logits, costs = form.answers, form.costs
     confidence = logits.softmax(-1).amax(-1)
     wrong = (logits.argmax(-1) != reference.argmax(-1)[:, None]).double()
     stays = confidence[:, -2, None] > torch.tensor(THRESHOLDS)

@@ -33,6 +33,8 @@ class Candidate:
     ``cascade`` the inputs that never exit are answered by the dense model, in the same engine. With
     ``second`` below 1 that is first the dense model in INT8, and the one in float32 answers where
     its largest class probability is at most ``second``.
+
+    With ``layers`` it is a *cut*: the first layers of slim's plan alone. It has one exit, its last.
     """
 
     model: str
@@ -42,11 +44,15 @@ class Candidate:
     threshold: float = 1.0
     cascade: bool = False
     second: float = 1.0
+    layers: int | None = None
 
     @classmethod
     def from_labels(cls, labels: Mapping[str, Label]) -> Candidate:
-        """The candidate of a record; raises ``KeyError`` where a label is missing."""
-        end = labels["cascade"]
+        """The candidate of a record; raises ``KeyError`` where a label is missing.
+
+        ``layers`` may be missing: forms that are no cuts have no use for it.
+        """
+        end, layers = labels["cascade"], labels.get("layers")
         return cls(
             str(labels["arm"]),
             str(labels["engine"]),
@@ -55,6 +61,7 @@ class Candidate:
             float(str(labels["threshold"])),
             bool(end),
             1.0 if isinstance(end, bool) else float(str(end)),
+            None if layers is None else int(str(layers)),
         )
 
     @property
@@ -65,7 +72,12 @@ class Candidate:
     @property
     def between(self) -> Candidate:
         """The dense form that may come between it and the dense model in float32."""
-        return replace(self.key, model=DENSE)
+        return replace(self.key, model=DENSE, layers=None)
+
+    @property
+    def exits(self) -> bool:
+        """Whether an input may leave inside slim's plan."""
+        return self.model == OURS and self.layers is None and self.threshold < 1
 
     @property
     def cascades(self) -> bool:
@@ -82,6 +94,7 @@ class Candidate:
             "settings": self.settings,
             "threshold": self.threshold,
             "cascade": self.second if self.second < 1 else self.cascade,
+            "layers": self.layers,
         }
 
     @property
@@ -92,6 +105,7 @@ class Candidate:
     def __str__(self) -> str:
         parts = [f"{self.model}, {self.engine} {self.precision}"]
         parts += [COMPILED] if self.compiled else []
+        parts += [f"layers 1 to {self.layers}"] if self.layers else []
         parts += [f"exits above {self.threshold:g}"] if self.threshold < 1 else []
         parts += [f"then dense int8 above {self.second:g}"] if self.second < 1 else []
         return ", ".join(parts + (["then dense"] if self.cascade else []))
@@ -106,13 +120,15 @@ class Screened:
 
     ``speed`` is over the fastest dense form in float32, at the first batch size. ``competes`` says
     that it is not slower there than the fastest form of its model in float32, and ``near`` that it
-    is not at some batch size.
+    is not at some batch size. ``exits_speed`` is that of the form that can exit, where no input
+    does; 0 where it was not timed.
     """
 
     candidate: Candidate
     speed: float
     competes: bool
     near: bool
+    exits_speed: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -15,7 +14,7 @@ from sparing.measure.calibration import upper_bound
 from sparing.measure.inputs import fastest, speed_up, time_inputs
 from sparing.slim.engines import BothForms
 from sparing.slim.evidence.answered import form_answers
-from sparing.slim.evidence.between import candidates_between, costs_of, may_come_between
+from sparing.slim.evidence.between import candidates_between, may_come_between, staged
 from sparing.slim.evidence.candidates import (
     DENSE,
     Candidate,
@@ -63,8 +62,11 @@ def time_candidates(steps: Steps) -> list[Record]:
     both = steps.forms
     logits, dense = answers_of(steps, both, "choose"), steps.dense_logits
     shares = shares_to_try(*_promise(steps))
-    listed = [one for key in logits for one in candidates_of(key, logits[key], dense, shares)]
-    listed = [one for one in [*listed, *_between(steps, logits)] if both.fits(one)]
+    listed = [one for key in logits for one in _listed(steps, key, logits, shares)]
+    plan = steps.plan()
+    between = staged(steps.state.forms, logits, (*plan.stops, plan.layers))
+    listed += candidates_between(between, dense, shares)
+    listed = [one for one in listed if both.fits(one)]
     speeds = _speeds(steps, both, listed, _efforts(listed, logits))
     timed = [_timed(steps, one, stages(one, logits), speeds[one]) for one in listed]
     steps.keep(candidates=tuple(timed))
@@ -76,20 +78,19 @@ def _promise(steps: Steps) -> tuple[int, Sequence[float], float]:
     return len(steps.parts[1]), steps.epsilons, steps.options.delta
 
 
-def _between(steps: Steps, logits: Logits) -> list[Candidate]:
-    """Cascades of the fastest form that can go by way of the dense model in INT8.
+def _listed(
+    steps: Steps, key: Candidate, logits: Logits, shares: Sequence[float]
+) -> list[Candidate]:
+    """The candidates of one form but those by way of the dense model in INT8.
 
-    They are few, as each candidate that fails its certificate ends a sequence of tests.
+    Few forms compete, as each that fails its certificate ends a sequence of tests. So a cut that
+    can go by way of dense INT8 goes no other way. The cut of all layers is the whole plan alone.
     """
-    speeds = {form.candidate: form.speed for form in steps.state.forms}
-    keys = [key for key in logits if may_come_between(key, logits)]
-    if not keys:
-        return []
-    key, plan = max(keys, key=lambda key: speeds[key]), steps.plan()
-    costs = costs_of(key, (*plan.stops, plan.layers), speeds)
-    answers = stages(replace(key, second=0.5), logits)
-    shares = shares_to_try(*_promise(steps))
-    return candidates_between(key, answers, costs, steps.dense_logits, shares)
+    listed = candidates_of(key, logits[key], steps.dense_logits, shares)
+    if key.layers is None:
+        return listed
+    first = 1 if key.layers == steps.plan().layers else 0
+    return listed[first : 1 if may_come_between(key, logits) else None]
 
 
 def certify(steps: Steps) -> list[Record]:
@@ -141,7 +142,7 @@ def answers_of(steps: Steps, both: BothForms, part: str) -> dict[Candidate, Tens
     are installed now.
     """
     stored = read_tensors(steps.models.folder / FILE)
-    both.require({form.candidate for form in steps.state.forms})
+    both.require({form.candidate for form in steps.state.whole})
     names = {key: stored_name(key, part) for key in steps.state.competing}
     if not set(names.values()) <= set(stored):
         raise DataError(f"{FILE} lacks answers: begin the run anew with --overwrite")
@@ -150,7 +151,8 @@ def answers_of(steps: Steps, both: BothForms, part: str) -> dict[Candidate, Tens
 
 def stored_name(key: Candidate, part: str) -> str:
     """The name of a form's answers to a part in ``FILE``."""
-    return "|".join((part, key.model, key.engine, key.precision, key.settings))
+    cut = [str(key.layers)] if key.layers else []
+    return "|".join((part, key.model, key.engine, key.precision, key.settings, *cut))
 
 
 def _efforts(listed: Sequence[Candidate], logits: Logits) -> Tensor:

@@ -13,7 +13,7 @@ from sparing.measure.forecast import resized
 
 CONFIDENCE, EXAMPLES = 0.9, "test examples"
 # The labels that name a form.
-FORM = ("arm", "engine", "precision", "settings", "threshold", "cascade")
+FORM = ("arm", "engine", "precision", "settings", "threshold", "cascade", "layers")
 
 
 def kept_share(records: RecordTable, form: Mapping[str, Label]) -> Estimate | None:

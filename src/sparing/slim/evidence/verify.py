@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -60,9 +61,9 @@ def tested(steps: Steps, both: BothForms) -> list[Candidate]:
     before. Raises ``UsageError`` if other engines are installed now.
     """
     state = steps.state
-    both.require({form.candidate for form in state.forms})
+    both.require({form.candidate for form in state.whole})
     points = [point.candidate for point in state.points if point.candidate is not None]
-    forms = _forms_to_test(state.forms)
+    forms = _forms_to_test(state.whole)
     return list(dict.fromkeys([*forms, *points, steps.served(), best_dense(steps)]))
 
 
@@ -106,13 +107,8 @@ def verify_forms(steps: Steps, batch: int) -> list[Record]:
     alone = []
     if static is not None:
         alone = [_static_form(steps.served())]
-        forms = BothForms(
-            both.dense,
-            steps.engines.ours(static, static.plan, STATIC),
-            both.thread_count,
-            both.longest,
-        )
-        runs[STATIC] = forms.run(steps.served().key)
+        slim = steps.engines.ours(static, static.plan, STATIC)
+        runs[STATIC] = replace(both, slim=slim, cuts={}).run(steps.served().key)
     times, logits = steps.time(runs, examples, batch, steps.options.rounds)
     named = {**{one: str(one) for one in listed}, **dict.fromkeys(alone, STATIC)}
     reference = _fastest_dense(listed, times, EXACT)
@@ -204,9 +200,12 @@ def _beside_static(
 
 
 def early_exits(steps: Steps) -> list[Record]:
-    """The share of test inputs that exit after each layer in the served form, in float32."""
+    """The share of test inputs that exit after each layer in the served form, in float32.
+
+    Empty for a dense form and for a cut.
+    """
     served = steps.served()
-    if served.model != OURS or not steps.answer.exits:
+    if served.model != OURS or served.layers or not steps.answer.exits:
         return []
     test, model = steps.timed, steps.model()
     plan = steps.plan()

@@ -102,7 +102,7 @@ def train_static(steps: Steps) -> Control | None:
     It is trained alone, from the dense model, for as many steps as slim's two trainings together.
     """
     served = steps.served()
-    if served.model != OURS or (served.threshold >= 1 and not served.cascade):
+    if not served.exits:
         return None
     share = _mean_share(steps, served)
     point = best_fixed(steps.state.fixed, share)
