@@ -40,10 +40,9 @@ TUNED_HEADS = ("run", "changed before", "changed after", "minutes")
 Left = Callable[[Candidate], bool]
 LEFT_OUT: Mapping[str, Left] = {
     "the slim model": lambda one: one.model == OURS,
-    "exits and cascades of slim": lambda one: one.model == OURS and one.threshold < 1,
-    "exits of slim without a cascade": lambda one: (
-        one.model == OURS and one.threshold < 1 and not one.cascade
-    ),
+    "exits and cascades of slim": lambda one: one.exits,
+    "exits of slim without a cascade": lambda one: one.exits and not one.cascade,
+    "the first layers alone": lambda one: one.layers is not None,
     "all cascades": lambda one: one.cascade,
     "dense INT8 in cascades of slim": lambda one: one.second < 1,
     "cascades of dense INT8": lambda one: one.model == DENSE and one.cascade,

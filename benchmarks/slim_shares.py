@@ -36,16 +36,11 @@ from sparing.experiment.study import base_config
 from sparing.measure.calibration import most_changes
 from sparing.report.markdown import plain_table
 from sparing.slim.engines import cascade_precision
-from sparing.slim.evidence.between import (
-    Staged,
-    candidates_between,
-    costs_of,
-    may_come_between,
-)
+from sparing.slim.evidence.between import candidates_between, costs_of, every_candidate, staged
 from sparing.slim.evidence.candidates import (
     DENSE,
     Candidate,
-    candidates_of,
+    Screened,
     losses,
     shares_to_try,
     stages,
@@ -88,7 +83,6 @@ def read(folder: Path) -> Answered:
     answers = {
         key: torch.cat([stored[stored_name(key, part)] for part in PARTS])
         for key in steps.state.competing
-        if key.layers is None
     }
     plan = steps.plan()
     lengths = [length for part in steps.parts for length in part.lengths]
@@ -97,7 +91,7 @@ def read(folder: Path) -> Answered:
 
 def times(one: Candidate, run: Answered, answers: Mapping[Candidate, Tensor]) -> Costs:
     """The time of every text, over that of the fastest dense form in float32 per token."""
-    layers = (1,) if one.model == DENSE else run.layers
+    layers = run.layers if one.exits else (1,)
     if one.second < 1:
         by_stage = costs_of(one.key, layers, run.speeds).numpy()
     else:
@@ -117,17 +111,10 @@ def listed(rule: str, run: Answered, answers: Mapping[Candidate, Tensor]) -> lis
         most = [most_changes(count, epsilon, DELTA / len(EPSILONS)) for epsilon in EPSILONS]
         passing = sorted({max(0, one) / count for one in most})
         shares = sorted({*EPSILONS, *passing})
-    candidates = [
-        one for key in answers for one in candidates_of(key, answers[key], reference, shares)
-    ]
-    keys = [key for key in answers if may_come_between(key, answers)]
-    if keys:
-        key = max(keys, key=lambda one: run.speeds[one])
-        costs, made = (
-            costs_of(key, run.layers, run.speeds),
-            stages(replace(key, second=0.5), answers),
-        )
-        candidates += candidates_between([Staged(key, made, costs)], reference, passing)
+    forms = [Screened(key, speed, True, True) for key, speed in run.speeds.items()]
+    every = every_candidate(forms, answers, run.layers, reference, shares)
+    candidates = [one for one in every if one.second == 1]
+    candidates += candidates_between(staged(forms, answers, run.layers), reference, passing)
     return [one for one in candidates if one != run.exact]
 
 

@@ -11,6 +11,7 @@ from sparing.slim.evidence.between import (
     Staged,
     candidates_between,
     costs_of,
+    every_candidate,
     may_come_between,
     staged,
 )
@@ -24,8 +25,9 @@ from sparing.slim.evidence.candidates import (
     taken,
 )
 
-KEY = Candidate("slim", "onnxruntime", "int8", "scales per channel")
-INT8 = replace(KEY, model="dense")
+WHOLE = Candidate("slim", "onnxruntime", "int8", "scales per channel")
+KEY = replace(WHOLE, threshold=0.5)
+INT8 = replace(WHOLE, model="dense")
 EXACT = Candidate("dense", "onnxruntime", "float32")
 SHARES = (0.0, 0.02, 0.05, 0.2)
 SPEEDS = {KEY: 5.0, INT8: 2.5, EXACT: 1.0}
@@ -54,7 +56,7 @@ def plain(rows, threshold, second):
 
 def test_answers_are_those_of_a_plain_loop():
     logits = answers()
-    for threshold in (0.6, 0.9, 1.0):
+    for threshold in (0.6, 0.9, 0.9999):
         for second in (0.5, 0.8):
             one = replace(KEY, threshold=threshold, cascade=True, second=second)
             made, exits = taken(one, stages(one, by_form(logits)))
@@ -103,34 +105,36 @@ def test_no_pair_where_every_pair_changes_more():
     assert candidates_between([Staged(KEY, logits, costs)], reference, [0.0]) == []
 
 
-CUT = replace(KEY, layers=2)
-CUT_SPEEDS = SPEEDS | {CUT: 9.0}
+CUT = replace(WHOLE, layers=2)
+LAYERS = (2, 4)
 
 
-def screened(exits_speed=4.0):
-    """All forms as they are screened, the plan slower with its exits than without."""
-    forms = [Screened(key, speed, True, True) for key, speed in CUT_SPEEDS.items()]
-    return [replace(f, exits_speed=exits_speed) if f.candidate == KEY else f for f in forms]
+def screened(with_exits=4.0):
+    """All forms as they are screened; the plan may be slower with its exits than without."""
+    speeds = SPEEDS | {WHOLE: 5.0, CUT: 9.0, replace(CUT, layers=4): 5.0, KEY: with_exits}
+    return [Screened(key, speed, True, True) for key, speed in speeds.items()]
 
 
-def with_cut(logits):
-    """The stored answers of all forms; the cut's are those of the plan's first exit."""
-    return by_form(logits) | {CUT: logits[:, [0, 3]]}
+def with_cuts(logits):
+    """The stored answers of all forms; a cut's are those of the plan's exit after its layers."""
+    cuts = {CUT: logits[:, [0, 3]], replace(CUT, layers=4): logits[:, [1, 3]]}
+    return by_form(logits) | {WHOLE: logits[:, [1, 3]]} | cuts
 
 
 def test_a_cut_costs_its_own_time_and_exits_the_time_of_the_form_that_has_them():
     logits = answers()
-    plan, cut = staged(screened(), with_cut(logits), (2, 4))
-    assert (plan.key, cut.key) == (KEY, CUT)
+    plan, cut, all_layers = staged(screened(), with_cuts(logits), LAYERS)
+    assert (plan.key, cut.key, all_layers.key.layers) == (KEY, CUT, 4)
     assert plan.costs.tolist() == pytest.approx([0.125, 0.25, 0.65, 1.65])
     assert cut.costs.tolist() == pytest.approx([1 / 9, 1 / 9 + 0.4, 1 / 9 + 1.4])
+    assert all_layers.costs.tolist() == pytest.approx([0.2, 0.6, 1.6])
     assert torch.equal(plan.answers, logits)
     assert torch.equal(cut.answers, logits[:, [0, 2, 3]])
 
 
 def test_the_form_of_least_time_is_taken_for_each_share():
     logits, listed = answers(), []
-    forms = staged(screened(), with_cut(logits), (2, 4))
+    forms = staged(screened(), with_cuts(logits), LAYERS)
     for share in SHARES:
         least = []
         for form in forms:
@@ -139,14 +143,29 @@ def test_the_form_of_least_time_is_taken_for_each_share():
                 least.append((float(form.costs[ends].mean()), one))
         listed += [min(least, key=lambda pair: pair[0])[1]] if least else []
     assert candidates_between(forms, logits[:, 3], SHARES) == list(dict.fromkeys(listed))
-    for exits_speed, layers in ((1.0, 2), (400.0, None)):
-        forms = staged(screened(exits_speed), with_cut(logits), (2, 4))
-        assert {one.layers for one in candidates_between(forms, logits[:, 3], SHARES)} == {layers}
+    for speed, exits in ((1.0, False), (400.0, True)):
+        forms = staged(screened(speed), with_cuts(logits), LAYERS)
+        assert {one.exits for one in candidates_between(forms, logits[:, 3], SHARES)} == {exits}
 
 
 def test_nothing_is_staged_where_dense_int8_has_not_answered():
-    stored = {key: made for key, made in with_cut(answers()).items() if key != INT8}
-    assert staged(screened(), stored, (2, 4)) == []
+    stored = {key: made for key, made in with_cuts(answers()).items() if key != INT8}
+    assert staged(screened(), stored, LAYERS) == []
+
+
+def test_each_form_is_listed_once_and_cuts_go_by_way_of_int8_alone():
+    logits = answers()
+    listed = every_candidate(screened(), with_cuts(logits), LAYERS, logits[:, 3], SHARES)
+    assert len(listed) == len(set(listed))
+    alone = [one for one in listed if one == one.key]
+    assert alone == [INT8, EXACT, WHOLE, CUT]
+    assert {one.second < 1 for one in listed if one.layers and one.cascade} == {True}
+    assert {one.cascade for one in listed if one.exits and one.second == 1} == {True, False}
+    # without dense INT8 they go straight to float32, the whole plan without exits too
+    stored = {key: made for key, made in with_cuts(logits).items() if key != INT8}
+    listed = every_candidate(screened(), stored, LAYERS, logits[:, 3], SHARES)
+    assert {one.layers for one in listed if one.cascade} == {None, 2, 4}
+    assert all(one.second == 1 for one in listed)
 
 
 def test_costs_add_up_the_models_that_have_run():
@@ -171,7 +190,7 @@ def test_it_is_named_and_read_back_from_its_labels():
     assert str(one).endswith("exits above 0.9, then dense int8 above 0.6, then dense")
     cut = replace(one, layers=3)
     assert Candidate.from_labels(cut.labels) == cut
-    assert cut.key == replace(KEY, layers=3)
+    assert cut.key == replace(WHOLE, layers=3)
     assert cut.between == INT8
     assert "layers 1 to 3, exits above 0.9" in str(cut)
     assert one.exits

@@ -20,7 +20,7 @@ from sparing.slim.evidence.candidates import (
 )
 from sparing.slim.search.divergence import divergence
 
-KEY = Candidate("slim", "eager", "float32")
+KEY = Candidate("slim", "eager", "float32", threshold=0.5)
 EPSILONS = (0.01, 0.05, 0.2)
 
 
@@ -61,7 +61,7 @@ def test_answers_are_those_of_a_plain_loop(exits, cascade, threshold):
 def test_candidates_are_the_boldest_thresholds_of_a_plain_search(exits, seed):
     logits = logits_of(exits, seed=seed)
     reference = logits[:, -1]
-    expected = {(1.0, False)}
+    expected = set()
     for cascade in (False, True):
         # without the dense model behind it, a form of one part of its own has no exits
         if (exits - 1 if not cascade else exits) < 2:
@@ -73,11 +73,11 @@ def test_candidates_are_the_boldest_thresholds_of_a_plain_search(exits, seed):
                 if sum(bool(a != b) for a, b in pairs) / len(logits) <= epsilon:
                     expected.add((threshold, cascade))
                     break
-    listed = candidates_of(KEY, logits, reference, EPSILONS)
+    first, *listed = candidates_of(KEY, logits, reference, EPSILONS)
     assert len(listed) == len(set(listed))
     assert {(one.threshold, one.cascade) for one in listed} == expected
-    assert listed[0] == KEY
-    assert {one.key for one in listed} == {KEY}
+    assert first == KEY
+    assert {one.key for one in listed} <= {KEY}
 
 
 def test_a_threshold_changes_no_more_than_its_share_and_more_steps_would():
@@ -117,7 +117,7 @@ def test_what_is_not_a_number_never_exits_early():
 )
 def test_a_candidate_is_read_back_from_its_labels(one):
     assert Candidate.from_labels(one.labels) == one
-    assert one.key.threshold == 1.0
+    assert one.key.threshold == (0.5 if one.exits else 1.0)
     assert not one.key.cascade
 
 

@@ -218,7 +218,7 @@ def test_stored_answers_are_those_of_whole_cascades(texts_run, steps):
     assert {key.model for key in cascades} == {"dense", "slim"}
     for key in cascades:
         chain = steps.forms.chain(key, cascade=True)
-        name = "|".join(("choose", key.model, key.engine, key.precision, key.settings))
+        name = certifying.stored_name(key, "choose")
         for row, one in inputs.items():
             torch.testing.assert_close(
                 stored[name][row], chain.every_exit(one)[0], atol=1e-4, rtol=0

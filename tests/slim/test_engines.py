@@ -68,7 +68,8 @@ def both(models, task, tmp_path_factory):
         jaxtyping.config.update("jaxtyping_disable", True)
         patch.setattr(slim_engines, "MOST_INPUTS", 6)
         built = Engines(task, tmp_path_factory.mktemp("engines"), 1)
-        return BothForms(built.dense(dense), built.ours(ours, plan, "slim"), 1, 24)
+        whole, cuts = built.ours(ours, plan, "slim"), built.cuts(ours, plan, (1, 2))
+        return BothForms(built.dense(dense), whole, 1, 24, cuts)
 
 
 @pytest.fixture(scope="module")
@@ -231,6 +232,46 @@ def test_a_saved_cascade_answers_the_same(
         assert torch.equal(opened(batch)[0], run(batch))
 
 
+def test_a_cut_answers_as_the_exit_after_its_layers(both, task):
+    batches = [batch_of(task, [index]) for index in range(8)]
+    for key in (key for key in both.keys if key.model == "slim"):
+        by_exit = torch.cat([both.chain(key).every_exit(batch) for batch in batches])
+        # bfloat16 rounds elsewhere, and static scales are those of the segment
+        near = 1e-4 if "float32" in key.precision or key.engine == "onnxruntime" else 0.05
+        for at, layers in enumerate((1, 2)):
+            cut = replace(key, layers=layers)
+            assert len(both.parts(cut)) == 1
+            made = torch.cat([both.run(cut)(batch) for batch in batches])
+            torch.testing.assert_close(made, by_exit[:, at], rtol=near, atol=near)
+
+
+def test_only_forms_with_exits_run_in_several_segments(both, task):
+    batch = batch_of(task, range(5))
+    for key in (key for key in both.keys if key.model == "slim"):
+        assert len(both.parts(key)) == 1
+        assert both.parts(key) == both.parts(replace(key, layers=2))
+        assert len(both.parts(replace(key, threshold=0.5))) == len(both.chain(key)) == 2
+        exiting, plain = both.exiting(key)(batch), both.run(key)(batch)
+        torch.testing.assert_close(exiting, plain, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("engine", ENGINES[1:])
+def test_a_saved_cut_answers_the_same(both, task, tmp_path, engine):
+    key = next(k for k in both.keys if (k.model, k.engine, k.precision) == ("slim", engine, "int8"))
+    first = both.chain(replace(key, layers=1))
+    batches = [batch_of(task, [index]) for index in range(24)]
+    sure = torch.cat([first.every_exit(batch) for batch in batches])[:, 0].softmax(-1).amax(-1)
+    one = replace(key, layers=1, threshold=middles(sure)[0], cascade=True, second=0.7)
+    run, _ = both.run(one), both.write(one, tmp_path)
+    opened, ends = open_chain(tmp_path), set()
+    for batch in batches:
+        logits, numbers = opened(batch)
+        assert torch.equal(logits, run(batch))
+        ends |= set(numbers.tolist())
+    assert 0 in ends
+    assert len(ends) > 1
+
+
 def test_what_one_file_cannot_hold_does_not_fit(both, monkeypatch):
     names = [(key.model, key.engine, key.precision) for key in both.keys]
     key = both.keys[names.index(("slim", "onnxruntime", "int8"))]
@@ -347,7 +388,7 @@ def test_calibration_inputs_are_spread_over_those_that_are_trained_on(task, tmp_
 def test_a_segment_that_takes_hidden_states_needs_one_that_gives_them(both, engine):
     """After the dense model, which gives logits alone, only the model's inputs can be taken."""
     dense = both.parts(Candidate("dense", engine, "float32"))
-    slim = both.parts(Candidate("slim", engine, "float32"))
+    slim = both.parts(Candidate("slim", engine, "float32", threshold=0.5))
     assert len(Chain([*dense, *dense])) == 2
     with pytest.raises(UsageError, match="only the last segment of a chain may give logits alone"):
         Chain([*dense, *slim[1:]])

@@ -46,8 +46,11 @@ def test_every_exit_of_the_plan_stays_and_its_widths_are_final(texts_run):
     stops = tuple(n for n in wide.encoder.exits if n < plan.layers)
     assert model.plan.stops == stops, "the exits of a plan are cut off at a threshold of 1"
     assert stops, "this test needs a plan with exits"
-    parts = {r.labels["engine"]: r.value for r in of_name(texts_run, "form_segments", arm="slim")}
-    assert set(parts.values()) == {len(stops) + 2}  # and the dense model at the end
+    parts = of_name(texts_run, "form_segments", arm="slim")
+    exiting = [record.value for record in parts if record.labels["threshold"] < 1]
+    assert exiting == [len(stops) + 2]  # and the dense model at the end
+    cuts = {r.labels["layers"]: r.value for r in parts if r.labels["layers"]}
+    assert cuts == dict.fromkeys((*stops, plan.layers), 2)
     trained, cut = model.encoder.layers[0].output.weight, wide.encoder.layers[0].output.weight
     assert not torch.equal(trained, cut[:, : trained.shape[1]])
     for (name, mine), (_, theirs) in zip(
@@ -87,17 +90,23 @@ def test_the_training_has_no_dropout_and_all_exits(steps, monkeypatch):
     assert torch.equal(taught.validation.labels, steps.parts[0].labels)
 
 
-SERVED = (("slim", 0.9, False), ("slim", 1.0, True), ("slim", 1.0, False), ("dense", 1.0, False))
+SERVED = (
+    ("slim", 0.9, False, None),
+    ("slim", 0.9, True, None),
+    ("slim", 0.9, True, 1),
+    ("slim", 1.0, False, None),
+    ("dense", 1.0, False, None),
+)
 
 
-@pytest.mark.parametrize(("model", "threshold", "cascade"), SERVED)
+@pytest.mark.parametrize(("model", "threshold", "cascade", "layers"), SERVED)
 def test_a_control_is_trained_only_where_exits_are_served(
-    steps, monkeypatch, model, threshold, cascade
+    steps, monkeypatch, model, threshold, cascade, layers
 ):
     """It costs no more FLOPs than the served form has in the mean."""
     state = read_state(steps.models.folder)
     timed = next(t for t in state.candidates if t.candidate.model == model)
-    one = replace(timed.candidate, threshold=threshold, cascade=cascade)
+    one = replace(timed.candidate, threshold=threshold, cascade=cascade, layers=layers)
     points = tuple(replace(p, candidate=one, speed=99.0) for p in state.points)
     write_state(steps.models.folder, replace(state, points=points, static=""))
     assert steps.served() == one
@@ -110,7 +119,7 @@ def test_a_control_is_trained_only_where_exits_are_served(
         type(steps.models), "train_static", lambda _, plan, name: trained.append(plan) or Result
     )
     records = static_records(steps, train_static(steps))
-    if model == "dense" or (threshold >= 1 and not cascade):
+    if not one.exits:
         assert (records, trained, read_state(steps.models.folder).static) == ([], [], "")
         return
     (plan,) = trained
@@ -157,8 +166,8 @@ def test_what_both_dense_models_answer_costs_both(texts_run, texts_options, monk
     """At a second threshold of 0.5 the dense model in INT8 answers all that go on, near 1 none."""
     monkeypatch.setattr("sparing.export.forms.missing_packages", only("onnxruntime"))
     steps = steps_of(texts_options, task_of(texts_options)[0], texts_run.folder)
-    one = next(t.candidate for t in steps.state.candidates if t.candidate.second < 1)
-    one = replace(one, threshold=0.9)
+    key = next(form.candidate for form in steps.state.forms if form.candidate.exits)
+    one = replace(key, threshold=0.9, cascade=True, second=0.7)
     alone = fixed_width._mean_share(steps, replace(one, cascade=False, second=1.0))
     straight = fixed_width._mean_share(steps, replace(one, second=1.0))
     assert alone < straight

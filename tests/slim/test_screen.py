@@ -11,7 +11,7 @@ from sparing.measure.inputs import InputTimes
 from sparing.slim.evidence import screen as screening
 from sparing.slim.evidence import verify
 from sparing.slim.evidence.candidates import Candidate, Screened
-from sparing.slim.evidence.screen import competing, screen
+from sparing.slim.evidence.screen import competing, fastest_of, screen
 from sparing.slim.state import read_state
 from tests.slim.conftest import of_name
 
@@ -47,8 +47,9 @@ def timed(monkeypatch):
         monkeypatch.setattr(screening, "sample", lambda *_: [{}] * 4)
         monkeypatch.setattr(screening, "time_inputs", lambda *_, **__: times(next(batches)))
         steps = SimpleNamespace(
-            forms=SimpleNamespace(keys=keys, runs=lambda listed: dict.fromkeys(listed)),
+            forms=SimpleNamespace(keys=keys, cuts={}, runs=lambda listed: dict.fromkeys(listed)),
             parts=((), ()),
+            plan=lambda: None,
             engines=SimpleNamespace(thread_count=1),
             options=SimpleNamespace(batches=tuple(by_batch)),
         )
@@ -77,6 +78,18 @@ def test_a_form_competes_that_is_fast_at_the_first_batch_size(timed):
     }
 
 
+def test_slims_fastest_form_that_competes_is_taken_and_dense_in_float32():
+    forms = (
+        Screened(INT8, 5.0, competes=True, near=True),
+        Screened(EAGER, 0.6, competes=True, near=False),
+        Screened(ONNX, 1.0, competes=True, near=True),
+        Screened(OURS, 2.0, competes=True, near=True),
+        Screened(OURS_INT8, 3.0, competes=False, near=True),
+    )
+    assert fastest_of(forms, "slim").candidate == OURS
+    assert fastest_of(forms, "dense").candidate == ONNX
+
+
 def test_forms_that_are_fast_somewhere_are_tested_and_the_fastest_of_each_other_precision():
     slow = Candidate("dense", "openvino", "bfloat16")
     forms = (
@@ -95,7 +108,15 @@ def test_the_forms_of_a_run_are_all_screened_and_those_that_compete_answer(texts
     state = read_state(texts_run.folder)
     screened = of_name(texts_run, "screened_speed")
     batches = {record.labels["batch"] for record in screened}
-    assert len(screened) == len(state.forms) * len(batches)
+    more = [form.candidate for form in state.forms if form not in state.whole]
+    assert len(screened) == len(state.whole) * len(batches) + len(more)
+    assert [(one.exits, one.layers) for one in more] == [
+        (True, None),
+        *((False, number) for number in range(1, state.chosen.plan.layers + 1)),
+    ]
+    assert {(one.model, one.precision) for one in more} == {("slim", "int8")}
     answered = {Candidate.from_labels(r.labels) for r in of_name(texts_run, "form_segments")}
     assert answered == set(state.competing)
-    assert {timed.candidate.key for timed in state.candidates} == answered
+    used = {timed.candidate.key for timed in state.candidates}
+    assert used <= answered
+    assert used >= {form.candidate for form in state.whole if form.competes}

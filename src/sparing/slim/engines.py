@@ -98,12 +98,8 @@ class Engines:
         model.plan = plan
         return Forms(segments(model), folder=self.folder / name, **self.options)
 
-    def cuts(self, model: AdaptiveClassifier, plan: Plan) -> dict[int, Forms]:
-        """The first layers of a plan up to each exit, as one segment; the whole plan as well.
-
-        A plan without exits has no cuts: it is one segment as it is.
-        """
-        ends = (*plan.stops, plan.layers) if plan.stops else ()
+    def cuts(self, model: AdaptiveClassifier, plan: Plan, ends: Sequence[int]) -> dict[int, Forms]:
+        """The first layers of a plan up to each of these ends, as one segment."""
         return {end: self.ours(model, first_layers(plan, end), f"first-{end}") for end in ends}
 
     def installed(self) -> dict[str, list[str]]:
@@ -139,8 +135,8 @@ class Engines:
 class BothForms:
     """The forms of the dense model and of slim's, and the chains that they make together.
 
-    ``slim`` are segments that end at the plan's exits. ``cuts`` are one segment each, by their
-    number of layers. A form in which no input exits is one of them: it is faster than segments.
+    ``slim`` are segments that end at the plan's exits. ``cuts`` are its first layers as one
+    segment, by their number, the whole plan as well: without exits one segment is faster.
     """
 
     dense: Forms
@@ -169,16 +165,10 @@ class BothForms:
             )
 
     def parts(self, one: Candidate) -> list[Any]:
-        """The segments that a form is served by; those of a cascade end with the dense model."""
-        return self._parts(self._forms(one), one)
-
-    def _forms(self, one: Candidate) -> Forms:
-        """The model of a form in all engines, with exits only where inputs leave at some."""
-        if one.model == DENSE or one.exits or not self.cuts:
-            return self.dense if one.model == DENSE else self.slim
-        return self.cuts[one.layers or max(self.cuts)]
-
-    def _parts(self, forms: Forms, one: Candidate) -> list[Any]:
+        """The segments of a form; those of a cascade end with the dense model."""
+        forms = self.dense if one.model == DENSE else self.slim
+        if one.model != DENSE and not one.exits and self.cuts:
+            forms = self.cuts[one.layers or max(self.cuts)]
         form = Form(one.engine, one.precision, one.settings)  # type: ignore[arg-type]
         parts = list(forms.parts(form))
         if one.second < 1:
@@ -187,12 +177,6 @@ class BothForms:
             form = self.dense.find(one.engine, cascade_precision(one.precision))
             parts += self.dense.parts(form)
         return parts
-
-    def _by_exit(self, key: Candidate, *, cascade: bool) -> list[Any]:
-        """The segments that give the answers of every exit of a form."""
-        whole = key.model == OURS and key.layers is None
-        forms = self.slim if whole else self._forms(key)
-        return self._parts(forms, replace(key, cascade=cascade))
 
     def fits(self, one: Candidate) -> bool:
         """Whether a form's segments can be one file, where its engine joins them."""
@@ -204,9 +188,7 @@ class BothForms:
 
     def files(self, one: Candidate) -> list[Any]:
         """What is opened to answer with a form: segments, those of ONNX Runtime as one file."""
-        return self._joined_parts(self.parts(one), one)
-
-    def _joined_parts(self, parts: list[Any], one: Candidate) -> list[Any]:
+        parts = self.parts(one)
         if one.engine != "onnxruntime" or len(parts) == 1:
             return parts
         end = ("-int8" if one.second < 1 else "") + ("-dense" if one.cascade else "")
@@ -217,12 +199,11 @@ class BothForms:
 
     def chain(self, key: Candidate, *, cascade: bool = False) -> Chain:
         """A form's segments in its engine, which give the answers of every exit."""
-        return self._opened(self._by_exit(key, cascade=cascade), key, None)
+        return self._opened(self.parts(replace(key, cascade=cascade)), key, None)
 
-    def exiting(self, key: Candidate) -> Run:
-        """The form of slim that can exit, where no input does."""
-        parts = self._joined_parts(self._by_exit(key, cascade=False), key)
-        return self.run(key, self._opened(parts, key, None))
+    def without_leaving(self, key: Candidate) -> Run:
+        """A form's answers by its segments, of which every input runs all."""
+        return self.run(replace(key, threshold=1.0), self._served(key, None))
 
     def _opened(
         self, parts: Sequence[Any], key: Candidate, shared: dict[Any, Segment] | None

@@ -21,7 +21,7 @@ from sparing.transfer.adaptive import FrontierPoint
 
 FILE = "state.json"
 # Fields that a file of an earlier version may lack.
-LATER = {"ways", "second", "layers", "exits_speed"}
+LATER = {"ways", "second", "layers"}
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,9 @@ class State:
 
     @property
     def whole(self) -> list[Screened]:
-        """The forms of the dense model and of slim's whole plan, without the cuts."""
-        return [form for form in self.forms if form.candidate.layers is None]
+        """The forms of the dense model and of slim's whole plan, without exits."""
+        forms = ((form, form.candidate) for form in self.forms)
+        return [form for form, one in forms if one.layers is None and not one.exits]
 
     @property
     def competing(self) -> list[Candidate]:

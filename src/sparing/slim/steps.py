@@ -21,6 +21,7 @@ from sparing.slim.answer import Answer
 from sparing.slim.engines import BothForms, Engines, Runs
 from sparing.slim.evidence.candidates import DENSE as DENSE
 from sparing.slim.evidence.candidates import OURS as OURS
+from sparing.slim.evidence.candidates import SOME as SOME
 from sparing.slim.evidence.candidates import Candidate
 from sparing.slim.evidence.certified import EPSILONS
 from sparing.slim.inputs import alone, answers_to, inputs_of, texts_of, tokenizer_call
@@ -35,7 +36,6 @@ from sparing.transfer.adaptive import AdaptiveClassifier
 from sparing.transfer.embedding.dense import SentenceEncoder
 
 STATIC, TOKENIZER = "static", "tokenizer"
-SOME = 0.5
 BLOCK = 8
 
 
@@ -110,7 +110,8 @@ class Steps:
         They read inputs up to the dense model's limit, also longer ones than the task has.
         """
         baseline, model, plan = self.models.baseline(), self.model(), self.plan()
-        slim, cuts = self.engines.ours(model, plan, "slim"), self.engines.cuts(model, plan)
+        ends = (*plan.stops, plan.layers) if self.answer.exits else ()
+        slim, cuts = self.engines.ours(model, plan, "slim"), self.engines.cuts(model, plan, ends)
         encoder = baseline.encoder if isinstance(baseline, SentenceEncoder) else baseline
         longest = token_limit(encoder) if self.task.kind == "tokens" else None
         return BothForms(self.dense_forms, slim, self.engines.thread_count, longest, cuts)

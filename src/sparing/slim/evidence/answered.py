@@ -11,7 +11,7 @@ from torch import Tensor
 from sparing.core.errors import DataError
 from sparing.export.engine import Chain
 from sparing.slim.engines import cascade_precision
-from sparing.slim.evidence.candidates import DENSE, Candidate
+from sparing.slim.evidence.candidates import DENSE, SOME, Candidate
 from sparing.slim.inputs import alone
 from sparing.slim.steps import Steps
 from sparing.tasks import Examples
@@ -33,10 +33,10 @@ def form_answers(
     Examples are answered one at a time: INT8 scales that a whole batch shares would make an answer
     depend on its neighbours. Where a cascade may follow, the last answers are the dense model's.
 
-    In float32 one engine answers for the others of its model, if they answer ``COMPARED`` examples
-    as it does. To the parts numbered in ``certified``, slim's engines each give their own answers:
-    a certificate is of one form. A cut takes its other answers from the exit of its whole plan, if
-    that is among the forms. Raises ``DataError`` for answers that are not finite.
+    In float32 one engine answers for the others of its model, and an exit of slim's plan for the
+    cut after it, if they answer ``COMPARED`` examples alike. To the parts numbered in ``certified``
+    each form of slim gives its own answers: a certificate is of one form. Raises ``DataError`` for
+    answers that are not finite.
     """
     done: dict[Candidate, tuple[Tensor, ...]] = {}
     for key in sorted(keys, key=_turn):
@@ -60,28 +60,17 @@ def _answered(
     """One form's answers to each part; ``done`` are those of the forms before it."""
     last = _end_of_cascade(steps, key, done)
     chain = steps.forms.chain(key, cascade=last is None and _may_cascade(steps, key))
-    twin, at_exit = _twin(steps, key, chain, parts[0], done), _at_exit(steps, key, done)
+    shared = _shared(steps, key, chain, parts[0], done)
     answers = []
     for number, examples in enumerate(parts):
-        if at_exit and number not in certified:
-            answers.append(at_exit[number])
-            continue
-        if twin is not None and (key.model == DENSE or number not in certified):
-            answers.append(done[twin][number].clone())
+        if shared and (key.model == DENSE or number not in certified):
+            answers.append(shared[number].clone())
             continue
         made = torch.cat([*_one_by_one(steps, key, chain, examples)])
         if not made.isfinite().all():
             raise DataError(f"{key} gives answers that are not finite numbers")
         answers.append(made if last is None else torch.cat([made, done[last][number][:, -1:]], 1))
     return tuple(answers)
-
-
-def _at_exit(steps: Steps, key: Candidate, done: Answered) -> list[Tensor]:
-    """A cut's answers to each part, as the exit of its whole plan gives them; none if not known."""
-    whole = done.get(replace(key, layers=None), ()) if key.layers else ()
-    depths = sorted(steps.forms.cuts)
-    dense = list(range(len(depths), whole[0].shape[1])) if whole else []
-    return [answers[:, [depths.index(key.layers or 0), *dense]] for answers in whole]
 
 
 def _may_cascade(steps: Steps, key: Candidate) -> bool:
@@ -107,19 +96,31 @@ def _known(done: Answered, model: str, precision: str) -> list[Candidate]:
     return [one for one in done if (one.model, one.precision) == (model, precision)]
 
 
-def _twin(
+def _shared(
     steps: Steps, key: Candidate, chain: Chain, examples: Examples, done: Answered
-) -> Candidate | None:
-    """The same model's form in float32 in another engine, if it gives the same answers."""
-    same = _known(done, key.model, EXACT) if key.precision == EXACT else []
-    twins = [one for one in same if one.layers == key.layers]
-    if not twins:
-        return None
-    twin = twins[0]
+) -> Sequence[Tensor]:
+    """The answers of another form that answers a few examples alike; empty where none does."""
+    known = _at_exit(steps, key, done) if key.layers else _of_twin(key, done)
+    if not known:
+        return ()
     rows = list(range(0, len(examples), max(1, len(examples) // COMPARED)))[:COMPARED]
     made = torch.cat([*_one_by_one(steps, key, chain, examples.subset(rows))])
-    known = done[twin][0][rows, : made.shape[1]]
-    return twin if bool(((made - known).abs() <= CLOSE).all()) else None
+    alike = (made - known[0][rows, : made.shape[1]]).abs() <= CLOSE
+    return known if bool(alike.all()) else ()
+
+
+def _of_twin(key: Candidate, done: Answered) -> Sequence[Tensor]:
+    """Those of the same model in float32 in another engine, with exits if this has some."""
+    known = _known(done, key.model, EXACT) if key.precision == EXACT else []
+    twins = [one for one in known if one.exits == key.exits]
+    return done[twins[0]] if twins else ()
+
+
+def _at_exit(steps: Steps, key: Candidate, done: Answered) -> Sequence[Tensor]:
+    """Those after the exit behind a cut's layers, and the dense model's where it may follow."""
+    known, ends = done.get(replace(key, layers=None, threshold=SOME), ()), sorted(steps.forms.cuts)
+    exit_number = ends.index(key.layers or 0)
+    return [made[:, [exit_number, *range(len(ends), made.shape[1])]] for made in known]
 
 
 def _one_by_one(steps: Steps, key: Candidate, chain: Chain, examples: Examples) -> Iterator[Tensor]:

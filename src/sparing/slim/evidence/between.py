@@ -14,7 +14,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sparing.slim.evidence.candidates import OURS, THRESHOLDS, Candidate, Screened, stages
+from sparing.slim.evidence.candidates import (
+    DENSE,
+    OURS,
+    THRESHOLDS,
+    Candidate,
+    Screened,
+    candidates_of,
+    stages,
+)
 
 Answers = Mapping[Candidate, Float[Tensor, "texts exits classes"]]
 
@@ -47,7 +55,7 @@ def costs_of(
     """The time of an input that leaves at each exit of a plan, and after each dense model.
 
     ``layers`` has the number of the layer before each exit, the last one at the end. ``speeds`` are
-    those of forms without exits, over the fastest dense one in float32, whose time is 1.
+    those of whole forms, over the fastest dense one in float32, whose time is 1.
     """
     exact = replace(key.between, precision="float32", settings="")
     plan = [number / layers[-1] / speeds[key] for number in layers]
@@ -56,21 +64,14 @@ def costs_of(
 
 
 def staged(forms: Sequence[Screened], answers: Answers, layers: Sequence[int]) -> list[Staged]:
-    """Slim's fastest form by way of dense INT8, with its exits and as each of its cuts.
+    """The forms of slim that can go by way of dense INT8: with exits, and cut.
 
-    Empty where none can go that way. ``layers`` are as in ``costs_of``.
+    ``layers`` are as in ``costs_of``.
     """
-    usable = [form for form in forms if form.candidate in answers]
-    usable = [form for form in usable if may_come_between(form.candidate, answers)]
-    whole = [form for form in usable if form.candidate.layers is None]
-    if not whole:
-        return []
-    best = max(whole, key=lambda form: form.speed).candidate
-    speeds = {form.candidate: form.exits_speed or form.speed for form in forms}
-    listed = []
-    for key in (form.candidate for form in usable):
-        if replace(key, layers=None) == best:
-            costs = costs_of(key, (1,) if key.layers else layers, speeds)
+    speeds, listed = {form.candidate: form.speed for form in forms}, list[Staged]()
+    for key in answers:
+        if (key.exits or key.layers) and may_come_between(key, answers):
+            costs = costs_of(key, layers if key.exits else (1,), speeds)
             listed.append(Staged(key, stages(replace(key, second=0.5), answers), costs))
     return listed
 
@@ -108,3 +109,26 @@ def _grid(
         changed.append(wrong.gather(1, exits[:, None]).where(leaves, later_wrong).mean(0))
         times.append(costs[exits][:, None].where(leaves, later_cost).mean(0))
     return torch.stack(changed), torch.stack(times)
+
+
+def every_candidate(
+    forms: Sequence[Screened],
+    answers: Answers,
+    layers: Sequence[int],
+    reference: Float[Tensor, "texts classes"],
+    shares: Sequence[float],
+) -> list[Candidate]:
+    """All candidates of these forms, which answered the choosing texts.
+
+    Few should compete, as each that fails its certificate ends a sequence of tests. So a cut that
+    can go by way of dense INT8 goes no other way. ``layers`` are as in ``costs_of``.
+    """
+    listed = list[Candidate]()
+    for key, made in answers.items():
+        alone, *bolder = candidates_of(key, made, reference, shares)
+        repeated = key.exits or key.layers == layers[-1]  # the whole plan alone is a key itself
+        listed += [] if repeated else [alone]
+        through = key.layers and may_come_between(key, answers)
+        straight = key.model == DENSE or key.exits or (key.layers and not through)
+        listed += bolder if straight else []
+    return listed + candidates_between(staged(forms, answers, layers), reference, shares)

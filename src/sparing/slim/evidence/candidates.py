@@ -22,6 +22,8 @@ DENSE, OURS = "dense", "slim"
 THRESHOLDS = tuple(round(1 - 0.5 * 10 ** (-step / 16), 6) for step in range(60))
 # benchmarks/slim_shares.py: 1 to 7 % more certified speed than with the epsilons themselves instead
 LIKELY = 0.9
+# A threshold that only says that there are exits.
+SOME = 0.5
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Candidate:
     ``second`` below 1 that is first the dense model in INT8, and the one in float32 answers where
     its largest class probability is at most ``second``.
 
-    With ``layers`` it is a *cut*: the first layers of slim's plan alone. It has one exit, its last.
+    With ``layers`` it is a *cut*: the first layers of slim's plan alone, whose end is its one exit.
     """
 
     model: str
@@ -66,13 +68,18 @@ class Candidate:
 
     @property
     def key(self) -> Candidate:
-        """The same form without exits: candidates of one key share their answers."""
-        return replace(self, threshold=1.0, cascade=False, second=1.0)
+        """The same form without thresholds: candidates of one key share their answers.
+
+        Those of slim with exits have a key of their own, with the threshold ``SOME``: they run in
+        segments, and may round otherwise than the plan as one.
+        """
+        threshold = SOME if self.exits else 1.0
+        return replace(self, threshold=threshold, cascade=False, second=1.0)
 
     @property
     def between(self) -> Candidate:
         """The dense form that may come between it and the dense model in float32."""
-        return replace(self.key, model=DENSE, layers=None)
+        return replace(self.key, model=DENSE, threshold=1.0, layers=None)
 
     @property
     def exits(self) -> bool:
@@ -120,15 +127,13 @@ class Screened:
 
     ``speed`` is over the fastest dense form in float32, at the first batch size. ``competes`` says
     that it is not slower there than the fastest form of its model in float32, and ``near`` that it
-    is not at some batch size. ``exits_speed`` is that of the form that can exit, where no input
-    does; 0 where it was not timed.
+    is not at some batch size. With exits it is the speed where no input leaves.
     """
 
     candidate: Candidate
     speed: float
     competes: bool
     near: bool
-    exits_speed: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -234,13 +239,13 @@ def candidates_of(
     reference: Float[Tensor, "texts classes"],
     shares: Sequence[float],
 ) -> list[Candidate]:
-    """The candidates of one form: without exits, and the boldest threshold for each share.
+    """The candidates of one form: its key, and the boldest threshold for each share.
 
     For every share, with and without the dense model at the end, it is the lowest threshold that
     changes at most that share of the choosing texts. Thresholds under which every choosing text
     takes the same exit as under one before are left out.
     """
-    listed, ways = [key], {_way(key, logits)}
+    listed, ways = [key], {_way(replace(key, threshold=1.0), logits)}
     for cascade in (False, True):
         boldest = boldest_thresholds(logits, reference, shares, cascade=cascade)
         for threshold in boldest.values():

@@ -14,13 +14,12 @@ from sparing.measure.calibration import upper_bound
 from sparing.measure.inputs import fastest, speed_up, time_inputs
 from sparing.slim.engines import BothForms
 from sparing.slim.evidence.answered import form_answers
-from sparing.slim.evidence.between import candidates_between, may_come_between, staged
+from sparing.slim.evidence.between import every_candidate
 from sparing.slim.evidence.candidates import (
     DENSE,
     Candidate,
     Point,
     Timed,
-    candidates_of,
     losses,
     shares_to_try,
     stages,
@@ -61,11 +60,9 @@ def time_candidates(steps: Steps) -> list[Record]:
     """Choose thresholds for every form, and time all candidates on the same choosing texts."""
     both = steps.forms
     logits, dense = answers_of(steps, both, "choose"), steps.dense_logits
-    shares = shares_to_try(*_promise(steps))
-    listed = [one for key in logits for one in _listed(steps, key, logits, shares)]
-    plan = steps.plan()
-    between = staged(steps.state.forms, logits, (*plan.stops, plan.layers))
-    listed += candidates_between(between, dense, shares)
+    shares, plan = shares_to_try(*_promise(steps)), steps.plan()
+    layers = (*plan.stops, plan.layers)
+    listed = every_candidate(steps.state.forms, logits, layers, dense, shares)
     listed = [one for one in listed if both.fits(one)]
     speeds = _speeds(steps, both, listed, _efforts(listed, logits))
     timed = [_timed(steps, one, stages(one, logits), speeds[one]) for one in listed]
@@ -76,21 +73,6 @@ def time_candidates(steps: Steps) -> list[Record]:
 def _promise(steps: Steps) -> tuple[int, Sequence[float], float]:
     """The number of calibration texts, the shares to certify, and the error probability."""
     return len(steps.parts[1]), steps.epsilons, steps.options.delta
-
-
-def _listed(
-    steps: Steps, key: Candidate, logits: Logits, shares: Sequence[float]
-) -> list[Candidate]:
-    """The candidates of one form but those by way of the dense model in INT8.
-
-    Few forms compete, as each that fails its certificate ends a sequence of tests. So a cut that
-    can go by way of dense INT8 goes no other way. The cut of all layers is the whole plan alone.
-    """
-    listed = candidates_of(key, logits[key], steps.dense_logits, shares)
-    if key.layers is None:
-        return listed
-    first = 1 if key.layers == steps.plan().layers else 0
-    return listed[first : 1 if may_come_between(key, logits) else None]
 
 
 def certify(steps: Steps) -> list[Record]:
@@ -151,8 +133,8 @@ def answers_of(steps: Steps, both: BothForms, part: str) -> dict[Candidate, Tens
 
 def stored_name(key: Candidate, part: str) -> str:
     """The name of a form's answers to a part in ``FILE``."""
-    cut = [str(key.layers)] if key.layers else []
-    return "|".join((part, key.model, key.engine, key.precision, key.settings, *cut))
+    end = [f"first {key.layers}"] if key.layers else ["exits"] if key.exits else []
+    return "|".join((part, key.model, key.engine, key.precision, key.settings, *end))
 
 
 def _efforts(listed: Sequence[Candidate], logits: Logits) -> Tensor:

@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from sparing.core.record import Label, Record
-from sparing.measure.inputs import InputTimes, fastest, speed_up, time_inputs
+from sparing.measure.inputs import InputTimes, fastest, time_inputs
 from sparing.slim.engines import Runs
-from sparing.slim.evidence.candidates import DENSE, OURS, Candidate, Screened
+from sparing.slim.evidence.candidates import DENSE, OURS, SOME, Candidate, Screened
 from sparing.slim.search.choose import sample
 from sparing.slim.steps import Steps, speed_record
 
 # A form stays if it is slower than this by noise alone; timed on so many texts, in blocks.
 SLOWER, SAMPLE, BLOCK, ROUNDS = 1.2, 24, 4, 3
-EXACT, EXITS = "float32", "with exits"
+EXACT = "float32"
 Times = Mapping[str, InputTimes[Any]]
 
 
@@ -23,8 +23,8 @@ def screen(steps: Steps) -> tuple[tuple[Screened, ...], list[Record]]:
     """Every form with its speed at the first batch size, and whether it competes.
 
     A form does not compete if it is ``SLOWER`` there than the fastest float32 form of the same
-    model: that one changes fewer answers, or as many. The speeds are recorded. The cuts of slim's
-    fastest form compete too.
+    model: that one changes fewer answers, or as many. Slim's fastest form also competes with its
+    exits, and as each of its cuts. All speeds are recorded.
     """
     both = steps.forms
     keys = both.keys
@@ -45,25 +45,35 @@ def screen(steps: Steps) -> tuple[tuple[Screened, ...], list[Record]]:
     for record in records:
         record.labels["competes"] = Candidate.from_labels(record.labels) in first
     forms = [Screened(key, speeds[key], key in first, key in somewhere) for key in keys]
-    return (*_with_cuts(steps, forms),), records
+    more, more_records = _with_exits(steps, forms)
+    return (*forms, *more), [*records, *more_records]
 
 
-def _with_cuts(steps: Steps, forms: Sequence[Screened]) -> list[Screened]:
-    """These forms and the cuts of slim's fastest one, each with its speed at the first batch size.
-
-    The speed of that form with exits is measured too.
-    """
-    both, ours = steps.forms, [f for f in forms if f.candidate.model == OURS and f.competes]
+def _with_exits(steps: Steps, forms: Sequence[Screened]) -> tuple[list[Screened], list[Record]]:
+    """Slim's fastest form with its exits, where no input leaves, and as each of its cuts."""
+    both, plan = steps.forms, steps.plan()
     if not both.cuts:
-        return list(forms)
-    best = max(ours, key=lambda form: form.speed)
-    cuts = [replace(best.candidate, layers=count) for count in sorted(both.cuts)]
-    runs = {**both.runs(cuts), EXITS: both.exiting(best.candidate)}
-    times = _time_few(steps, runs, steps.options.batches[0])
-    whole = times[str(cuts[-1])]
-    speeds = {name: best.speed * speed_up(taken, whole).value for name, taken in times.items()}
-    listed = [replace(f, exits_speed=speeds[EXITS]) if f == best else f for f in forms]
-    return [*listed, *(Screened(cut, speeds[str(cut)], True, False) for cut in cuts)]
+        return [], []
+    ours, dense = (fastest_of(forms, model).candidate for model in (OURS, DENSE))
+    cuts = [replace(ours, layers=count) for count in sorted(both.cuts)]
+    exiting = [replace(ours, threshold=SOME)] if plan.stops else []
+    runs = both.runs([*cuts, dense]) | {str(key): both.without_leaving(key) for key in exiting}
+    batch = steps.options.batches[0]
+    times = _time_few(steps, runs, batch)
+    listed, records = list[Screened](), list[Record]()
+    for key in [*exiting, *cuts]:
+        labels: dict[str, Label] = {**key.labels, "batch": batch, "competes": True}
+        records.append(speed_record("screened_speed", times[str(key)], times[str(dense)], labels))
+        listed.append(Screened(key, float(records[-1].value or 0), competes=True, near=False))
+    return listed, records
+
+
+def fastest_of(forms: Sequence[Screened], model: str) -> Screened:
+    """Slim's fastest form that competes, or the fastest dense form in float32."""
+    usable = [form for form in forms if form.competes and form.candidate.model == model]
+    if model == DENSE:
+        usable = [form for form in usable if form.candidate.precision == EXACT]
+    return max(usable, key=lambda form: form.speed)
 
 
 def _time_few(steps: Steps, runs: Runs, batch: int) -> Times:

@@ -75,9 +75,12 @@ def _words(run: Run) -> str:
 def _exit_words(run: Run) -> str:
     """Where the inputs of the served form exit, and on what that was counted."""
     exits, promise = _exits(run), promise_of(run.table)
-    if not exits or promise is None:
+    if promise is None or not (exits or promise.form.layers):
         return ""
     form = promise.form
+    if form.layers:
+        key = "cut-dense" if form.cascade else "cut"
+        return prose(key, layers=form.layers, threshold=form.threshold)
     if len(exits) == 1:
         return prose("no-exits-dense" if form.cascade else "no-exits", threshold=form.threshold)
     counted = wording.count_of(next(iter(exits.values())).count, "test input")
