@@ -1,4 +1,4 @@
-"""Which thresholds slim should try, and on which texts it should time them.
+"""Which candidates slim should try, and on which texts it should time them.
 
     python benchmarks/slim_shares.py RUN [RUN ...] --splits 12 --sizes 436,1600 --output FILE
 
@@ -6,7 +6,8 @@ Each run's texts to choose and to calibrate on are divided anew, many times. Thr
 speeds are those on 120 texts, and the frontier is certified, under every rule:
 
 - shares: *epsilons* tries each epsilon and the largest share that passes its certificate, *likely*
-  tries that one and a share that likely passes (``shares_to_try``).
+  tries that one and a share that likely passes (``shares_to_try``). *no cuts* does so too, without
+  the plan's first layers alone.
 - texts: *random* ones, *representative* ones, or *all* choosing texts.
 
 The tables have the speed of the certified form over all choosing texts, geometric means, and the
@@ -51,7 +52,8 @@ from sparing.slim.evidence.certify import FILE, PARTS, SAMPLE, stored_name
 from sparing.slim.evidence.representative import representative
 
 DELTA = 0.05
-SHARES, TEXTS = ("epsilons", "likely"), ("random", "representative", "all")
+NO_CUTS = "no cuts"
+SHARES, TEXTS = ("epsilons", "likely", NO_CUTS), ("random", "representative", "all")
 HEADS = ("run", "texts", "shares", "timed on", *(f"at {100 * e:g} %" for e in EPSILONS), "mean")
 Costs = NDArray[np.float64]
 
@@ -111,6 +113,8 @@ def listed(rule: str, run: Answered, answers: Mapping[Candidate, Tensor]) -> lis
         most = [most_changes(count, epsilon, DELTA / len(EPSILONS)) for epsilon in EPSILONS]
         passing = sorted({max(0, one) / count for one in most})
         shares = sorted({*EPSILONS, *passing})
+    if rule == NO_CUTS:
+        answers = {key: made for key, made in answers.items() if key.layers is None}
     forms = [Screened(key, speed, True, True) for key, speed in run.speeds.items()]
     every = every_candidate(forms, answers, run.layers, reference, shares)
     candidates = [one for one in every if one.second == 1]

@@ -14,7 +14,8 @@ from sparing.slim.evidence.candidates import Candidate
 TEXTS = 1600
 EXACT = Candidate("dense", "onnxruntime", "float32")
 DENSE8 = Candidate("dense", "onnxruntime", "int8")
-SLIM8 = Candidate("slim", "onnxruntime", "int8")
+SLIM8 = Candidate("slim", "onnxruntime", "int8", threshold=0.5)
+CUT = Candidate("slim", "onnxruntime", "int8", layers=2)
 
 
 @pytest.fixture
@@ -34,9 +35,10 @@ def run(slim_shares):
         EXACT: dense[:, None],
         DENSE8: torch.stack([int8, dense], 1),
         SLIM8: torch.stack([first, last, dense], 1),
+        CUT: torch.stack([first, dense], 1),
     }
     lengths = torch.randint(3, 60, (TEXTS,), generator=generator).numpy()
-    speeds = {EXACT: 1.0, DENSE8: 2.0, SLIM8: 5.0}
+    speeds = {EXACT: 1.0, DENSE8: 2.0, SLIM8: 5.0, CUT: 12.0}
     return slim_shares.Answered(answers, speeds, (2, 4), lengths)
 
 
@@ -53,6 +55,16 @@ def test_by_way_of_int8_its_time_is_added(slim_shares, run):
     one = Candidate("slim", "onnxruntime", "int8", "", 0.9, cascade=True, second=0.8)
     taking = slim_shares.times(one, run, run.answers)
     assert sorted(np.unique(taking.round(6))) == pytest.approx([0.1, 0.2, 0.7, 1.7])
+
+
+def test_cuts_are_candidates_unless_the_rule_leaves_them_out(slim_shares, run):
+    by_rule = {rule: slim_shares.listed(rule, run, run.answers) for rule in slim_shares.SHARES}
+    cuts = {rule: [one for one in listed if one.layers] for rule, listed in by_rule.items()}
+    assert (len(cuts["likely"]) > 1, cuts["no cuts"]) == (True, [])
+    exiting = [one for one in by_rule["no cuts"] if one.exits and one.second < 1]
+    assert exiting, "without cuts the plan with its exits takes their places"
+    taking = slim_shares.times(CUT, run, run.answers)
+    assert taking.tolist() == pytest.approx([1 / 12] * len(taking))
 
 
 def test_every_rule_has_a_row_and_all_texts_have_no_error(slim_shares, run):
@@ -79,8 +91,8 @@ def test_representative_texts_have_the_smaller_error(slim_shares, run):
     }
     assert mean["representative"] < 0.7 * mean["random"]
     pooled = slim_shares.summary(rows)
-    assert [row["divisions"] for row in pooled] == [8] * 6
+    assert [row["divisions"] for row in pooled] == [8] * 9
     first = [row["speeds"] for row in rows if row["shares"] == "epsilons"][::3]
     assert pooled[0]["speeds"] == pytest.approx(np.exp(np.log(first).mean(0)), abs=1e-3)
-    assert len(slim_shares.table(pooled).splitlines()) == 2 + 6
+    assert len(slim_shares.table(pooled).splitlines()) == 2 + 9
     assert "representative" in slim_shares.errors_of(pooled)

@@ -96,7 +96,7 @@ def only(*engines):
 
 
 def in_int8(forms, model):
-    """What replaces ``fastest_of``: of slim the form in INT8, which a toy is too small to favour."""
+    """What replaces ``fastest_of``: of slim the form in INT8; a toy is too small for its gain."""
     of_model = [form for form in forms if form.candidate.model == model]
     wanted = "int8" if model == "slim" else "float32"
     return next((f for f in of_model if f.candidate.precision == wanted), of_model[0])
