@@ -42,7 +42,7 @@ REFERENCE = Candidate("dense", "onnxruntime", "float32")
 BFLOAT16 = Candidate("dense", "openvino", "bfloat16")
 BOLD = replace([*FORMS][-1], threshold=0.9, cascade=True)
 PLAIN = Candidate("slim", "openvino", "bfloat16")
-STATIC = replace(BOLD.key, model="static")
+STATIC = replace(BOLD.key, model="static", threshold=1.0)
 POINTS = {0.01: BFLOAT16, 0.02: BFLOAT16, 0.03: PLAIN, 0.05: BOLD, 0.08: BOLD}
 
 

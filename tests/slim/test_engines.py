@@ -17,7 +17,7 @@ from sparing.export.folder import open_chain
 from sparing.export.forms import Form
 from sparing.slim import engines as slim_engines
 from sparing.slim.engines import BothForms, Engines
-from sparing.slim.evidence.candidates import Candidate, answers_at, stages, taken
+from sparing.slim.evidence.candidates import SOME, Candidate, answers_at, stages, taken
 from sparing.slim.options import Options
 from sparing.slim.study import steps_of, task_of
 from sparing.tasks import Examples, load_task
@@ -75,7 +75,7 @@ def both(models, task, tmp_path_factory):
 @pytest.fixture(scope="module")
 def threshold(both, task):
     """A threshold at which texts exit everywhere, far from the confidence of any of them."""
-    chain = both.chain(Candidate("slim", "eager", "float32"), cascade=True)
+    chain = both.chain(Candidate("slim", "eager", "float32", threshold=SOME), cascade=True)
     stored = torch.cat([chain.every_exit(batch_of(task, [n])) for n in range(24)])
     known = stored[:, :2].softmax(-1).amax(-1).flatten().sort().values
     gaps = sorted(zip(known.diff().tolist(), known.tolist(), strict=False), reverse=True)
@@ -127,7 +127,7 @@ def test_a_cascade_is_slim_and_then_dense(both, models, task, threshold, engine)
     dense, ours, plan = models
     ours.plan = plan
     parts = [*segments(ours), dense_segment(dense).eval()]
-    chain = both.chain(Candidate("slim", engine, "float32"), cascade=True)
+    chain = both.chain(Candidate("slim", engine, "float32", threshold=SOME), cascade=True)
     chain.threshold = threshold
     for indices in ([3], range(6), range(24)):
         batch = batch_of(task, indices)
@@ -141,6 +141,7 @@ def test_a_cascade_is_slim_and_then_dense(both, models, task, threshold, engine)
 def test_forms_that_are_open_at_once_open_each_file_once(both, task, threshold, monkeypatch):
     for key in both.keys:  # writing them opens some
         both.parts(replace(key, cascade=key.cascades))
+        both.parts(replace(key, threshold=SOME))
     files = []
 
     def counted(opening):
@@ -171,7 +172,7 @@ def test_forms_that_are_open_at_once_open_each_file_once(both, task, threshold, 
 @pytest.mark.parametrize("size", [1, 7])
 def test_stored_answers_tell_what_a_chain_decides(both, task, threshold, engine, cascade, size):
     """Certified are decisions on stored answers; served is the chain: both must be the same."""
-    key = Candidate("slim", engine, "float32")
+    key = Candidate("slim", engine, "float32", threshold=SOME)
     full = both.chain(key, cascade=True)
     stored = torch.cat([full.every_exit(batch_of(task, [n])) for n in range(24)])
     chain = both.chain(key, cascade=cascade)
@@ -189,6 +190,7 @@ def test_stored_answers_tell_what_a_chain_decides(both, task, threshold, engine,
 def test_stored_answers_tell_what_goes_by_way_of_the_dense_model_in_int8(both, task, engine):
     """The answers of three forms tell where each text is answered, and what."""
     key = next(k for k in both.keys if (k.model, k.engine, k.precision) == ("slim", engine, "int8"))
+    key = replace(key, threshold=SOME)
     stored = {
         k: torch.cat(
             [both.chain(k, cascade=True).every_exit(batch_of(task, [n])) for n in range(24)]
@@ -198,14 +200,16 @@ def test_stored_answers_tell_what_goes_by_way_of_the_dense_model_in_int8(both, t
     full = stages(replace(key, second=0.5), stored).softmax(-1).amax(-1)
     seen = set()
     for above in middles(full[:, :2].amax(1)):
-        for second in middles(full[:, 2]):
-            one = replace(key, threshold=above, cascade=True, second=second)
-            run = both.run(one)
-            answers, numbers = taken(one, stages(one, stored))
-            for row in range(24):
-                made = run(batch_of(task, [row]))
-                torch.testing.assert_close(made, answers[[row]], rtol=1e-3, atol=1e-3)
-            seen |= set(numbers.tolist())
+        going_on = full[full[:, :2].amax(1) <= above, 2].sort().values
+        widest = int(going_on.diff().argmax())
+        second = float(going_on[widest : widest + 2].mean())
+        one = replace(key, threshold=above, cascade=True, second=second)
+        run = both.run(one)
+        answers, numbers = taken(one, stages(one, stored))
+        for row in range(24):
+            made = run(batch_of(task, [row]))
+            torch.testing.assert_close(made, answers[[row]], rtol=1e-3, atol=1e-3)
+        seen |= set(numbers.tolist())
     assert {2, 3} <= seen
 
 
@@ -235,7 +239,8 @@ def test_a_saved_cascade_answers_the_same(
 def test_a_cut_answers_as_the_exit_after_its_layers(both, task):
     batches = [batch_of(task, [index]) for index in range(8)]
     for key in (key for key in both.keys if key.model == "slim"):
-        by_exit = torch.cat([both.chain(key).every_exit(batch) for batch in batches])
+        chain = both.chain(replace(key, threshold=SOME))
+        by_exit = torch.cat([chain.every_exit(batch) for batch in batches])
         # bfloat16 rounds elsewhere, and static scales are those of the segment
         near = 1e-4 if "float32" in key.precision or key.engine == "onnxruntime" else 0.05
         for at, layers in enumerate((1, 2)):
@@ -248,10 +253,10 @@ def test_a_cut_answers_as_the_exit_after_its_layers(both, task):
 def test_only_forms_with_exits_run_in_several_segments(both, task):
     batch = batch_of(task, range(5))
     for key in (key for key in both.keys if key.model == "slim"):
-        assert len(both.parts(key)) == 1
-        assert both.parts(key) == both.parts(replace(key, layers=2))
-        assert len(both.parts(replace(key, threshold=0.5))) == len(both.chain(key)) == 2
-        exiting, plain = both.exiting(key)(batch), both.run(key)(batch)
+        assert len(both.parts(key)) == len(both.parts(replace(key, layers=1))) == 1
+        with_exits = replace(key, threshold=SOME)
+        assert len(both.parts(with_exits)) == len(both.chain(with_exits)) == 2
+        exiting, plain = both.without_leaving(with_exits)(batch), both.run(key)(batch)
         torch.testing.assert_close(exiting, plain, rtol=0.05, atol=0.05)
 
 
