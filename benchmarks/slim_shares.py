@@ -6,8 +6,8 @@ Each run's texts to choose and to calibrate on are divided anew, many times. Thr
 speeds are those on 120 texts, and the frontier is certified, under every rule:
 
 - shares: *epsilons* tries each epsilon and the largest share that passes its certificate, *likely*
-  tries that one and a share that likely passes (``shares_to_try``). *no cuts* does so too, without
-  the plan's first layers alone.
+  tries that one and a share that likely passes (``shares_to_try``).
+- cuts: *no cuts* tries the same shares as *likely*, without the plan's first layers alone.
 - texts: *random* ones, *representative* ones, or *all* choosing texts.
 
 The tables have the speed of the certified form over all choosing texts, geometric means, and the

@@ -98,8 +98,8 @@ def only(*engines):
 def in_int8(forms, model):
     """What replaces ``fastest_of``: of slim the form in INT8; a toy is too small for its gain."""
     of_model = [form for form in forms if form.candidate.model == model]
-    wanted = "int8" if model == "slim" else "float32"
-    return next((f for f in of_model if f.candidate.precision == wanted), of_model[0])
+    precision = "int8" if model == "slim" else "float32"
+    return next((f for f in of_model if f.candidate.precision == precision), of_model[0])
 
 
 def run_of(options, folder, *engines):

@@ -70,9 +70,9 @@ class RecordTable:
 
         A label of None is one that the record may lack too.
         """
-        wanted = labels.items()
+        pairs = labels.items()
         named = self._by_name.get(name, [])
-        return [r for r in named if all(r.labels.get(key) == value for key, value in wanted)]
+        return [r for r in named if all(r.labels.get(key) == value for key, value in pairs)]
 
     def values_of(self, name: str, label: str, **labels: Label) -> list[Label]:
         """The values of one label among the records of a name with these others, in their order."""
