@@ -109,6 +109,7 @@ def run_of(options, folder, *engines):
         for module, count in ((choose, 8), (certify, 24)):
             patch.setattr(module, "SAMPLE", count)
             patch.setattr(module, "ROUNDS", 1)
+        patch.setattr(screen, "MORE", 24)
         patch.setattr(screen, "SLOWER", float("inf"))
         patch.setattr(screen, "fastest_of", in_int8)
         result = find_study("slim").run(options, folder)

@@ -15,6 +15,8 @@ from sparing.slim.steps import Steps, speed_record
 
 # A form stays if it is slower than this by noise alone; timed on so many texts, in blocks.
 SLOWER, SAMPLE, BLOCK, ROUNDS = 1.2, 24, 4, 3
+# Exits and cuts are chosen by small differences of their times.
+MORE = 120
 EXACT = "float32"
 Times = Mapping[str, InputTimes[Any]]
 
@@ -59,7 +61,7 @@ def _with_exits(steps: Steps, forms: Sequence[Screened]) -> tuple[list[Screened]
     exiting = [replace(ours, threshold=SOME)] if plan.stops else []
     runs = both.runs([*cuts, dense]) | {str(key): both.without_leaving(key) for key in exiting}
     batch = steps.options.batches[0]
-    times = _time_few(steps, runs, batch)
+    times = _time_few(steps, runs, batch, MORE)
     listed, records = list[Screened](), list[Record]()
     for key in [*exiting, *cuts]:
         labels: dict[str, Label] = {**key.labels, "batch": batch, "competes": True}
@@ -76,9 +78,9 @@ def fastest_of(forms: Sequence[Screened], model: str) -> Screened:
     return max(usable, key=lambda form: form.speed)
 
 
-def _time_few(steps: Steps, runs: Runs, batch: int) -> Times:
+def _time_few(steps: Steps, runs: Runs, batch: int, count: int = SAMPLE) -> Times:
     """The times of a few choosing inputs."""
-    inputs = sample(steps, steps.parts[0], max(2, SAMPLE // batch), batch)
+    inputs = sample(steps, steps.parts[0], max(2, count // batch), batch)
     threads = steps.engines.thread_count
     return time_inputs(runs, inputs, rounds=ROUNDS, threads=threads, block=BLOCK)
 
