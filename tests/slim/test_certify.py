@@ -87,7 +87,7 @@ def pretend(steps, changes, speeds):
         """Forms that are only stored answers."""
 
         def __init__(self):
-            self.keys = [timed.candidate for timed in keys]
+            self.keys, self.cuts = [timed.candidate for timed in keys], {}
 
         def require(self, known):
             assert set(known) == set(self.keys)
@@ -239,6 +239,24 @@ def test_answers_that_are_damaged_are_one_line(steps):
     assert "\n" not in str(seen.value)
     path.unlink()
     with pytest.raises(DataError, match="is missing or damaged"):
+        answers_of(steps, steps.forms, "choose")
+
+
+def test_answers_of_a_run_that_an_earlier_version_began_are_one_line(steps):
+    """It had no cuts, and its exits had no answers of their own."""
+    state = steps.state
+    whole = tuple(state.whole)
+    write_state(steps.models.folder, replace(state, forms=whole, candidates=()))
+    with pytest.raises(DataError, match=r"lacks answers.*--overwrite"):
+        answers_of(steps, steps.forms, "choose")
+    write_state(steps.models.folder, state)
+    assert answers_of(steps, steps.forms, "choose")
+    (exiting,) = (form.candidate for form in state.forms if form.candidate.exits)
+    path = steps.models.folder / FILE
+    save_file(
+        {n: t for n, t in load_file(path).items() if n != stored_name(exiting, "choose")}, path
+    )
+    with pytest.raises(DataError, match=r"lacks answers.*--overwrite"):
         answers_of(steps, steps.forms, "choose")
 
 

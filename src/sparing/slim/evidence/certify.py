@@ -125,8 +125,11 @@ def answers_of(steps: Steps, both: BothForms, part: str) -> dict[Candidate, Tens
     """
     stored = read_tensors(steps.models.folder / FILE)
     both.require({form.candidate for form in steps.state.whole})
-    names = {key: stored_name(key, part) for key in steps.state.competing}
-    if not set(names.values()) <= set(stored):
+    keys = [*steps.state.competing, *(timed.candidate.key for timed in steps.state.candidates)]
+    names = {key: stored_name(key, part) for key in keys}
+    cut = any(key.layers for key in keys)
+    # a run that an earlier version began has no cuts, and exits under another name
+    if cut != bool(both.cuts) or not set(names.values()) <= set(stored):
         raise DataError(f"{FILE} lacks answers: begin the run anew with --overwrite")
     return {key: stored[name] for key, name in names.items()}
 
