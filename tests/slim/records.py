@@ -71,6 +71,8 @@ DENSE = Story(
 NOTHING = Story(served=REFERENCE, points=tuple((epsilon, None) for epsilon in POINTS))
 ONE = Story(points=((0.05, BOLD),))
 UNLABELLED = Story(labels=False)
+FIRST_LAYERS = replace(BOLD, layers=2, second=0.8)
+CUT = Story(served=FIRST_LAYERS, points=((0.05, FIRST_LAYERS), (0.08, BOLD)))
 
 
 def slim_config(story: Story | None = None, **changes: object) -> dict[str, object]:
@@ -342,7 +344,7 @@ def _certified(story: Story) -> list[Record]:
 
 
 def _static(story: Story) -> list[Record]:
-    if story.served.threshold == 1:
+    if not story.served.exits:
         return []
     point = surveyed()[1][2]
     plan = json.dumps(point.plan.to_dict())
@@ -354,7 +356,7 @@ def _static(story: Story) -> list[Record]:
 def _verified(batch: int, count: int, story: Story) -> list[Record]:
     dense = 9.4 * batch**0.8
     timed = {form: numbers(form, story)[0] for form in tested(story)}
-    if story.served.threshold < 1:
+    if story.served.exits:
         timed[STATIC] = 0.8 * story.speed
     made = []
     for form, speed in timed.items():
@@ -399,9 +401,9 @@ def _speed(name: str, value: float, count: int, **labels: Label) -> Record:
 
 
 def _exits(story: Story) -> list[Record]:
-    if story.served.model == "dense":
+    if story.served.model == "dense" or story.served.layers:
         return []
-    layers = (2, 3, 4) if story.served.threshold < 1 else (4,)
+    layers = (2, 3, 4) if story.served.exits else (4,)
     return [
         _record(
             "exit_rate",
@@ -418,7 +420,7 @@ def _exits(story: Story) -> list[Record]:
 
 def _answers(story: Story) -> list[Record]:
     metric, made = "accuracy" if story.labels else "agreement", []
-    for form in [*tested(story), *([STATIC] if story.served.threshold < 1 else [])]:
+    for form in [*tested(story), *([STATIC] if story.served.exits else [])]:
         share = numbers(form, story)[1]
         score = DENSE_SCORE - share / 4 if story.labels else 1 - share
         wide = 0.003 if share else 0.0

@@ -23,6 +23,7 @@ from tests.compare import records as make
 from tests.compare.test_page import HOSTILE
 from tests.slim.records import (
     BFLOAT16,
+    CUT,
     DENSE,
     NOTHING,
     ONE,
@@ -93,7 +94,7 @@ def test_it_writes_page_twin_and_figures(page):
         assert "text 20, a film" not in shown
 
 
-@pytest.mark.parametrize("story", [Story(), DENSE, NOTHING, ONE, UNLABELLED])
+@pytest.mark.parametrize("story", [Story(), DENSE, NOTHING, ONE, UNLABELLED, CUT])
 def test_every_case_has_a_page_with_its_guarantee_first(story):
     lead = {REFERENCE: "Keep the dense model", BFLOAT16: "Keep the dense model, in bfloat16"}
     for text in both(story):
@@ -132,6 +133,16 @@ def test_a_share_without_a_certified_form_keeps_dense():
     for row in frontier_block(run_of(NOTHING)).rows:
         assert row[1] == "none: keep dense in float32"
         assert set(row[2:]) == {"\N{EN DASH}"}
+
+
+def test_a_served_cut_says_which_layers_run():
+    section = section_of(run_of(CUT), "cuts")
+    assert "every input runs layers 1 to 2. Those whose" in section.parts[0].text
+    assert "Exit rate" not in section.parts[1].heads
+    rows = {row.arm: row.note for row in forms_section(run_of(CUT)).parts[1].rows}
+    name = "slim, ONNX Runtime INT8, layers 1 to 2, exits above 0.9, then dense INT8 above 0.8"
+    assert rows[f"{name}, then dense"] == "served"
+    assert rows["slim, ONNX Runtime INT8, exits above 0.9, then dense"] == ""
 
 
 def test_without_labels_there_is_no_score_beside_agreement():
