@@ -37,7 +37,7 @@ from sparing.experiment.study import base_config
 from sparing.measure.calibration import most_changes
 from sparing.report.markdown import plain_table
 from sparing.slim.engines import cascade_precision
-from sparing.slim.evidence.between import candidates_between, costs_of, every_candidate, staged
+from sparing.slim.evidence.between import candidates_between, costs_of, staged
 from sparing.slim.evidence.candidates import (
     DENSE,
     Candidate,
@@ -48,7 +48,7 @@ from sparing.slim.evidence.candidates import (
     taken,
 )
 from sparing.slim.evidence.certified import EPSILONS, certified_frontier
-from sparing.slim.evidence.certify import FILE, PARTS, SAMPLE, stored_name
+from sparing.slim.evidence.certify import FILE, PARTS, SAMPLE, every_candidate, stored_name
 from sparing.slim.evidence.representative import representative
 
 DELTA = 0.05

@@ -11,7 +11,6 @@ from sparing.slim.evidence.between import (
     Staged,
     candidates_between,
     costs_of,
-    every_candidate,
     may_come_between,
     staged,
 )
@@ -24,6 +23,7 @@ from sparing.slim.evidence.candidates import (
     stages,
     taken,
 )
+from sparing.slim.evidence.certify import every_candidate
 
 WHOLE = Candidate("slim", "onnxruntime", "int8", "scales per channel")
 KEY = replace(WHOLE, threshold=0.5)

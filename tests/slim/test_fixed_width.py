@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ import torch
 import sparing
 from sparing.core.errors import UsageError
 from sparing.layers.plan import Plan
+from sparing.slim import saving
+from sparing.slim.evidence.candidates import Candidate
 from sparing.slim.search import fixed_width
 from sparing.slim.search.choose import survey_plans
 from sparing.slim.search.exits import dense_flops
@@ -174,3 +177,18 @@ def test_what_both_dense_models_answer_costs_both(texts_run, texts_options, monk
     assert fixed_width._mean_share(steps, replace(one, second=0.5)) == pytest.approx(straight)
     both = fixed_width._mean_share(steps, replace(one, second=0.999999))
     assert both - straight == pytest.approx(straight - alone)
+
+
+@pytest.mark.parametrize(
+    ("one", "layers", "threshold"),
+    [
+        (Candidate("slim", "eager", "float32", "", 0.9, cascade=True), 3, 0.9),
+        (Candidate("slim", "eager", "float32"), 3, 1.0),
+        (Candidate("slim", "eager", "float32", "", 0.9, cascade=True, layers=2), 2, 1.0),
+        (Candidate("dense", "eager", "float32"), 3, 1.0),
+    ],
+)
+def test_the_saved_plan_is_what_is_served(one, layers, threshold):
+    model = SimpleNamespace(plan=Plan((2, 2, 1), (8, 8, 4), exits=(1, 2), threshold=0.5))
+    plan = saving._plan_of(model, one)
+    assert (plan.layers, plan.threshold, bool(plan.exits)) == (layers, threshold, threshold < 1)

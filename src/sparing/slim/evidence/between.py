@@ -15,12 +15,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from sparing.slim.evidence.candidates import (
-    DENSE,
     OURS,
     THRESHOLDS,
     Candidate,
     Screened,
-    candidates_of,
     stages,
 )
 
@@ -109,26 +107,3 @@ def _grid(
         changed.append(wrong.gather(1, exits[:, None]).where(leaves, later_wrong).mean(0))
         times.append(costs[exits][:, None].where(leaves, later_cost).mean(0))
     return torch.stack(changed), torch.stack(times)
-
-
-def every_candidate(
-    forms: Sequence[Screened],
-    answers: Answers,
-    layers: Sequence[int],
-    reference: Float[Tensor, "texts classes"],
-    shares: Sequence[float],
-) -> list[Candidate]:
-    """All candidates of these forms, which answered the choosing texts.
-
-    Few should compete, as each that fails its certificate ends a sequence of tests. So a cut that
-    can go by way of dense INT8 goes no other way. ``layers`` are as in ``costs_of``.
-    """
-    listed = list[Candidate]()
-    for key, made in answers.items():
-        alone, *bolder = candidates_of(key, made, reference, shares)
-        repeated = key.exits or key.layers == layers[-1]  # the whole plan alone is a key itself
-        listed += [] if repeated else [alone]
-        through = key.layers and may_come_between(key, answers)
-        straight = key.model == DENSE or key.exits or (key.layers and not through)
-        listed += bolder if straight else []
-    return listed + candidates_between(staged(forms, answers, layers), reference, shares)

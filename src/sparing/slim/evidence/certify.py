@@ -14,12 +14,14 @@ from sparing.measure.calibration import upper_bound
 from sparing.measure.inputs import fastest, speed_up, time_inputs
 from sparing.slim.engines import BothForms
 from sparing.slim.evidence.answered import form_answers
-from sparing.slim.evidence.between import every_candidate
+from sparing.slim.evidence.between import candidates_between, may_come_between, staged
 from sparing.slim.evidence.candidates import (
     DENSE,
     Candidate,
     Point,
+    Screened,
     Timed,
+    candidates_of,
     losses,
     shares_to_try,
     stages,
@@ -68,6 +70,30 @@ def time_candidates(steps: Steps) -> list[Record]:
     timed = [_timed(steps, one, stages(one, logits), speeds[one]) for one in listed]
     steps.keep(candidates=tuple(timed))
     return [_candidate_record(one, len(steps.parts[0])) for one in timed]
+
+
+def every_candidate(
+    forms: Sequence[Screened],
+    answers: Logits,
+    layers: Sequence[int],
+    reference: Tensor,
+    shares: Sequence[float],
+) -> list[Candidate]:
+    """All candidates of these forms by their answers to the choosing texts.
+
+    ``reference`` are the dense model's, (texts, classes), and ``layers`` as in ``costs_of``. Few
+    should compete, as each that fails its certificate ends a sequence of tests. So a cut that can
+    go by way of dense INT8 goes no other way.
+    """
+    listed = list[Candidate]()
+    for key, made in answers.items():
+        alone, *bolder = candidates_of(key, made, reference, shares)
+        repeated = key.exits or key.layers == layers[-1]  # the whole plan alone is a key itself
+        listed += [] if repeated else [alone]
+        through = key.layers and may_come_between(key, answers)
+        straight = key.model == DENSE or key.exits or (key.layers and not through)
+        listed += bolder if straight else []
+    return listed + candidates_between(staged(forms, answers, layers), reference, shares)
 
 
 def _promise(steps: Steps) -> tuple[int, Sequence[float], float]:
