@@ -41,3 +41,8 @@ def output(folder: Path) -> list[dict[str, Any]]:
 def contents(folder: Path) -> dict[str, bytes]:
     """The bytes of the files of an output, by name."""
     return {path.name: path.read_bytes() for path in sorted(folder.glob("part-*"))}
+
+
+def times(folder: Path) -> set[tuple[str, int]]:
+    """The files of an output, each with the time in ns when it was written."""
+    return {(path.name, path.stat().st_mtime_ns) for path in folder.glob("part-*")}
