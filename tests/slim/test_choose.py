@@ -129,11 +129,21 @@ def test_nearest_plans_are_those_that_no_cheaper_one_equals():
 
 
 @pytest.mark.parametrize(("most", "depth"), [(0.7, 3), (0.6, 3), (0.59, 2), (0.1, 1)])
-def test_the_control_is_the_nearest_plan_that_costs_no_more(most, depth):
+def test_the_control_is_the_most_expensive_plan_that_costs_no_more(most, depth):
     plans = [replace(surveyed(layers), cost_share=share) for layers, share in SHARES.items()]
     assert best_fixed(plans, most + 1e-9).plan.layers == depth
     with pytest.raises(UsageError, match="an earlier step has failed"):
         best_fixed([], most)
+
+
+def test_divergence_tells_apart_controls_of_nearly_the_same_cost_alone():
+    cheap, near, worse = (
+        surveyed(1, 0.1),
+        surveyed(2, 0.5),
+        replace(surveyed(3, 0.6), cost_share=0.41),
+    )
+    assert best_fixed([cheap, near, worse], 0.5) is near
+    assert best_fixed([cheap, replace(near, cost_share=1.0), worse], 2.0) is worse
 
 
 def test_the_example_for_export_is_the_two_longest_inputs(tmp_path):

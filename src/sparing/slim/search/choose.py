@@ -26,6 +26,7 @@ from sparing.tasks.shared.scores import metric
 
 SAMPLE, FEW, ROUNDS, BLOCK = 60, 24, 3, 6
 MOST_TRIALS = 6
+NEARLY = 0.95  # of the cost of the control
 
 
 def survey_plans(steps: Steps) -> list[Record]:
@@ -164,12 +165,19 @@ def choose(plans: int, speed_of: Callable[[int], float], speed: float) -> int:
 
 
 def best_fixed(fixed: Sequence[Surveyed], most: float) -> Surveyed:
-    """The plan without exits nearest to dense that costs no more than ``most``, or the cheapest."""
-    front = nearest_plans(fixed)
-    if not front:
+    """The plan without exits that comes nearest to the cost ``most`` from below, or the cheapest.
+
+    Plans that cost nearly the same are told apart by their divergence. It says little of others:
+    the end of a shallow plan may be a layer that was never trained to answer.
+    """
+    plans = [point for point in fixed if point.cost_share < 1]
+    if not plans:
         raise UsageError("no plan without exits was surveyed: an earlier step has failed")
-    affordable = [point for point in front if point.cost_share <= most]
-    return affordable[-1] if affordable else front[0]
+    affordable = [point for point in plans if point.cost_share <= most]
+    if not affordable:
+        return min(plans, key=lambda point: point.cost_share)
+    least = NEARLY * max(point.cost_share for point in affordable)
+    return min((p for p in affordable if p.cost_share >= least), key=lambda p: p.divergence)
 
 
 def _trial(
