@@ -49,6 +49,10 @@ SPEED_NAMES = [CLASSES.get(name, name) for name in SPEEDS]
 SPEED_HEADS = ("task", "seed", "served form", "batch", *SPEED_NAMES)
 POOLED_HEADS = ("batch", "runs", *SPEED_NAMES)
 ACCURACY_HEADS = ("form", "runs", "inputs", "difference, points", "above, 95 %", "holds for other")
+STATIC_HEADS = (
+    *("run", "served form", "batch", "FLOPs, served", "FLOPs, static"),
+    *("served over static", "difference, points"),
+)
 FRONTIER_HEADS = ("task", "seed", *(f"{100 * epsilon:g} %" for epsilon in EPSILONS))
 
 
@@ -177,10 +181,35 @@ def speed_table(runs: Sequence[SlimRun]) -> str:
 
 def _speed(run: SlimRun, name: str, batch: int) -> str:
     record = run.speed(name, batch)
-    if record is None:
-        return "–"
-    ends = record.interval
-    return f"{record.value:.2f}" + (f" ({ends[0]:.2f} to {ends[1]:.2f})" if ends else "")
+    return "–" if record is None else _between(record, ".2f")
+
+
+def _between(record: Record, form: str, scale: float = 1.0) -> str:
+    """The value of a record with its interval, times ``scale``."""
+    numbers = (record.value or 0.0, *(record.interval or ()))
+    value, *ends = (f"{scale * number:{form}}" for number in numbers)
+    return f"{value} ({ends[0]} to {ends[1]})" if ends else value
+
+
+def static_table(runs: Sequence[SlimRun]) -> str:
+    """Served exits beside the static pruned model of equal FLOPs, where it was trained.
+
+    FLOPs are those of the choosing texts, as shares of the dense model's. Both run in the same
+    engine and precision. The difference is in the score against the labels, which are the dense
+    model's answers where texts have none.
+    """
+    lines = []
+    for run in runs:
+        table = run.run.table
+        for speed in table.all("static_speed_up"):
+            batch = speed.labels["batch"]
+            plan, gap = table.find("static_plan"), table.find("static_difference", batch=batch)
+            assert plan is not None  # an earlier step made it
+            assert gap is not None  # and this step the gap
+            flops = (f"{float(share or 0):.2f}" for share in (plan.labels["against"], plan.value))
+            cells = (_between(speed, ".2f"), _between(gap, "+.2f", 100))
+            lines.append((f"{run.task}-{run.seed}", run.served, str(batch), *flops, *cells))
+    return plain_table(STATIC_HEADS, lines)
 
 
 def pooled_table(runs: Sequence[SlimRun]) -> str:

@@ -110,6 +110,7 @@ def _slim_tables(runs: Callable[[], list[slim_pool.SlimRun]]) -> dict[str, Calla
         "slim line": lambda: readme_table.slim_line(runs()),
         **{f"slim {name}": partial(of, table, False) for name, table in made.items()},
         **{f"slim texts {name}": partial(of, made[name], True) for name in ("speeds", "frontier")},
+        "slim static": lambda: slim_pool.static_table(runs()),
         "slim texts on labels": lambda: slim_labels.show(_json("slim-labels-*.json")["rows"]),
         "slim from bert": lambda: slim_from_bert.show(_json("slim-from-bert-*.json")["rows"]),
         "slim parts": lambda: slim_parts.parts_table(_json("slim-parts-*.json")),

@@ -107,6 +107,18 @@ def test_a_point_without_a_form_says_none(slim_pool, tmp_path):
     assert slim_pool.frontier_table(runs).splitlines()[-1].count("| none") == 5
 
 
+def test_exits_are_shown_beside_the_static_pruned_model(slim_pool, tmp_path):
+    written(tmp_path / "a-0", records.Story())
+    written(tmp_path / "b-0", records.DENSE)
+    (run,) = (run for run in slim_pool.finished(tmp_path) if run.task == "a")
+    *_, first, second = slim_pool.static_table([run]).splitlines()
+    share = f"{run.run.table.find('static_plan').value:.2f}"
+    costs = f"{share} | {share} | 1.25 (1.20 to 1.30) | +0.20 (-0.40 to +0.80)"
+    assert first == f"| a-0 | {records.BOLD} | 1 | {costs} |"
+    assert second.startswith(f"| a-0 | {records.BOLD} | 8 | ")
+    assert len(slim_pool.static_table(slim_pool.finished(tmp_path)).splitlines()) == 4
+
+
 def test_nothing_to_pool_is_an_error(slim_pool, tmp_path):
     with pytest.raises(SystemExit, match="holds no finished run of slim"):
         slim_pool.pool(tmp_path, None)

@@ -136,7 +136,7 @@ def test_the_control_is_the_most_expensive_plan_that_costs_no_more(most, depth):
         best_fixed([], most)
 
 
-def test_divergence_tells_apart_controls_of_nearly_the_same_cost_alone():
+def test_divergence_decides_among_controls_of_nearly_the_same_cost_alone():
     cheap, near, worse = (
         surveyed(1, 0.1),
         surveyed(2, 0.5),

@@ -167,8 +167,8 @@ def choose(plans: int, speed_of: Callable[[int], float], speed: float) -> int:
 def best_fixed(fixed: Sequence[Surveyed], most: float) -> Surveyed:
     """The plan without exits that comes nearest to the cost ``most`` from below, or the cheapest.
 
-    Plans that cost nearly the same are told apart by their divergence. It says little of others:
-    the end of a shallow plan may be a layer that was never trained to answer.
+    Among plans of nearly the same cost it is the one of least divergence. Divergence says little of
+    shallower ones: they may end at a layer that was never trained to answer.
     """
     plans = [point for point in fixed if point.cost_share < 1]
     if not plans:
