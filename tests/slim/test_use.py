@@ -14,6 +14,7 @@ from sparing.slim.page.verdict import verdict
 from sparing.slim.promise import form_name, form_words, guarantee, promise_of
 from tests.slim.records import (
     BOLD,
+    CUT,
     DENSE,
     NOTHING,
     ONE,
@@ -82,6 +83,11 @@ def test_a_runner_up_that_changes_too_much_does_not_count():
     said = [s for s in verdict(run_of(Story(speed=3.6))).second if "within noise" in s]
     assert len(said) == 1
     assert "slim, OpenVINO bfloat16" in said[0]
+
+
+def test_a_form_that_is_certified_for_larger_shares_alone_does_not_count():
+    """It is as fast as the served one, and certified at 8 %."""
+    assert not any("within noise" in said for said in verdict(run_of(CUT)).second)
 
 
 def test_no_direction_is_claimed_where_the_interval_holds_one():

@@ -82,9 +82,15 @@ def names(run: Run) -> dict[str, str]:
 
 
 def _noise(run: Run, promise: Promise) -> str:
-    """That the runner-up may be as fast: their intervals of speed overlap."""
-    batch = lookups.batches(run)[0]
-    speeds = {form: _speed_of(run, form, batch) for form in lookups.safe(run)}
+    """That the runner-up may be as fast: their intervals of speed overlap.
+
+    A form that is certified for larger shares alone could not have been served.
+    """
+    batch, points = lookups.batches(run)[0], lookups.certified(run)
+    certified = {form for share, form in points.items() if share <= promise.epsilon}
+    looser = set(points.values()) - certified
+    forms = [form for form in lookups.safe(run) if form not in looser]
+    speeds = {form: _speed_of(run, form, batch) for form in forms}
     known = {form: speed for form, speed in speeds.items() if speed is not None}
     served = known.pop(promise.form, None)
     if served is None or not known:
