@@ -31,6 +31,7 @@ from sparing.export.engine import Chain
 from sparing.export.folder import open_chain
 from sparing.export.forms import Forms
 from sparing.measure.inputs import InputTimes, speed_up, time_inputs
+from sparing.report.estimates import with_ends
 from sparing.report.markdown import plain_table
 from sparing.report.run import read_run
 from sparing.slim.inputs import inputs_of
@@ -100,8 +101,7 @@ def show(rows: list[Any]) -> str:
     """The rows as a table."""
     lines = []
     for row in rows:
-        ends = row["interval"]
-        factor = f"{row['speed_up']:.2f}" + (f" ({ends[0]:.2f} to {ends[1]:.2f})" if ends else "")
+        factor = with_ends(row["speed_up"], row["interval"], "{:.2f}".format)
         lines.append((row["form"], str(row["batch"]), f"{row['mean_ms']:.2f}", factor))
     return plain_table(HEADS, lines)
 

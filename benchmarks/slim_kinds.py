@@ -16,6 +16,7 @@ from pathlib import Path
 from slim_pool import CLASSES, SlimRun, finished
 from sparing.core.record import Record
 from sparing.experiment.records import RecordTable
+from sparing.report.estimates import interval_text, with_ends
 from sparing.report.facts import metric_name
 from sparing.report.markdown import plain_table
 from sparing.slim.evidence.candidates import DENSE, Candidate
@@ -48,11 +49,11 @@ def _rows(run: SlimRun) -> Iterator[tuple[str, ...]]:
             run.task,
             name,
             _number(table.value("latency_ms", **form.labels, batch=batch, of="mean"), 2),
-            _ratio(table.find("speed_up", **form.labels, batch=batch)),
-            _ratio(_class_speed(table, form, batch)),
+            interval_text(table.find("speed_up", **form.labels, batch=batch), "{:.2f}".format),
+            interval_text(_class_speed(table, form, batch), "{:.2f}".format),
             "–" if same is None else f"{100 * same:.1f} %",
             "–" if score is None else f"{_metric(score)} {score.value:.3f}",
-            "–" if left is None else _interval(left.value, left.interval, 3),
+            "–" if left is None else with_ends(left.value, left.interval, "{:.3f}".format),
         )
 
 
@@ -80,16 +81,6 @@ def _class_speed(table: RecordTable, form: Candidate, batch: int) -> Record | No
     if form.model == DENSE:
         return None
     return table.find("class_speed_up", precision=form.precision, batch=batch, form=str(form))
-
-
-def _ratio(record: Record | None) -> str:
-    return "–" if record is None else _interval(record.value or 0.0, record.interval, 2)
-
-
-def _interval(value: float, ends: tuple[float, float] | None, digits: int) -> str:
-    if ends is None:
-        return f"{value:.{digits}f}"
-    return f"{value:.{digits}f} ({ends[0]:.{digits}f} to {ends[1]:.{digits}f})"
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -26,6 +26,7 @@ from sparing.core.writing import write_atomically
 from sparing.experiment.inputs.task import load_for
 from sparing.experiment.study import base_config
 from sparing.export.folder import open_chain
+from sparing.report.estimates import with_ends
 from sparing.report.markdown import plain_table
 from sparing.slim.inputs import answers_to
 from sparing.slim.promise import promise_of
@@ -70,8 +71,7 @@ def show(rows: list[Mapping[str, Any]]) -> str:
     """The rows as a table."""
     lines = []
     for row in rows:
-        low, high = row["interval"]
-        gap = f"{100 * row['difference']:+.2f} ({100 * low:+.2f} to {100 * high:+.2f})"
+        gap = with_ends(row["difference"], row["interval"], lambda gap: f"{100 * gap:+.2f}")
         shares = (f"{100 * row[name]:.1f} %" for name in ("dense_accuracy", "served_accuracy"))
         lines.append((row["run"], row["form"], *shares, gap, f"{100 * row['equal']:.1f} %"))
     return plain_table(HEADS, lines)

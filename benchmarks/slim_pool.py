@@ -34,6 +34,7 @@ from sparing.core.rounding import rounded_down
 from sparing.core.writing import write_atomically
 from sparing.experiment.owned import ANSWERS
 from sparing.measure.pooling import PooledDifference, pool_differences
+from sparing.report.estimates import interval_text
 from sparing.report.markdown import plain_table
 from sparing.report.run import Run, read_run
 from sparing.slim.evidence.certified import EPSILONS
@@ -180,15 +181,7 @@ def speed_table(runs: Sequence[SlimRun]) -> str:
 
 
 def _speed(run: SlimRun, name: str, batch: int) -> str:
-    record = run.speed(name, batch)
-    return "–" if record is None else _between(record, ".2f")
-
-
-def _between(record: Record, form: str, scale: float = 1.0) -> str:
-    """The value of a record with its interval, times ``scale``."""
-    numbers = (record.value or 0.0, *(record.interval or ()))
-    value, *ends = (f"{scale * number:{form}}" for number in numbers)
-    return f"{value} ({ends[0]} to {ends[1]})" if ends else value
+    return interval_text(run.speed(name, batch), "{:.2f}".format)
 
 
 def static_table(runs: Sequence[SlimRun]) -> str:
@@ -205,9 +198,9 @@ def static_table(runs: Sequence[SlimRun]) -> str:
             batch = speed.labels["batch"]
             plan, gap = table.find("static_plan"), table.find("static_difference", batch=batch)
             assert plan is not None  # an earlier step made it
-            assert gap is not None  # and this step the gap
             flops = (f"{float(share or 0):.2f}" for share in (plan.labels["against"], plan.value))
-            cells = (_between(speed, ".2f"), _between(gap, "+.2f", 100))
+            points = interval_text(gap, lambda share: f"{100 * share:+.2f}")
+            cells = (interval_text(speed, "{:.2f}".format), points)
             lines.append((f"{run.task}-{run.seed}", run.served, str(batch), *flops, *cells))
     return plain_table(STATIC_HEADS, lines)
 

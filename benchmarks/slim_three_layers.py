@@ -28,6 +28,7 @@ from sparing.experiment.owned import ANSWERS
 from sparing.experiment.run import read_tensors
 from sparing.experiment.study import base_config
 from sparing.measure.inputs import InputTimes, fastest, speed_up, time_inputs
+from sparing.report.estimates import with_ends
 from sparing.report.markdown import plain_table
 from sparing.slim.evidence.candidates import DENSE, OURS, Candidate
 from sparing.slim.evidence.verify import as_scored, truth_of
@@ -123,16 +124,16 @@ def layers_table(rows: Sequence[Mapping[str, Any]]) -> str:
 def _line(row: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         *(row["task"], row["model"], row["precision"], row["engine"], f"{row['ms']:.2f}"),
-        "–" if row["model"] == "dense" else _interval(row["speed"], 2),
+        "–" if row["model"] == "dense" else _shown(row["speed"], 2),
         f"{row['score']:.3f}",
-        _interval(row["share"], 3),
-        "–" if row["model"] == THREE else _interval(row["better"], 3),
+        _shown(row["share"], 3),
+        "–" if row["model"] == THREE else _shown(row["better"], 3),
     )
 
 
-def _interval(values: Sequence[float], digits: int) -> str:
+def _shown(values: Sequence[float], digits: int) -> str:
     value, low, high = values
-    return f"{value:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+    return with_ends(value, (low, high), f"{{:.{digits}f}}".format)
 
 
 def main() -> None:

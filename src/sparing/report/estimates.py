@@ -24,10 +24,15 @@ def interval_text(record: Record | None, form: Form, unit: str = "") -> str:
     """
     if record is None or record.value is None:
         return NONE
-    text = value_text(record, form) + unit
-    if record.interval is None:
+    return with_ends(record.value, record.interval, form, unit)
+
+
+def with_ends(value: float, ends: tuple[float, float] | None, form: Form, unit: str = "") -> str:
+    """``interval_text`` of numbers that are no record."""
+    text = form(float(value)) + unit
+    if ends is None:
         return text
-    low, high = (form(float(end)) for end in record.interval)
+    low, high = (form(float(end)) for end in ends)
     return f"{text} ({low} to {high})"
 
 
