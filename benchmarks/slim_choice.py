@@ -37,6 +37,7 @@ from sparing.slim.evidence.candidates import (
     shares_to_try,
 )
 from sparing.slim.evidence.certified import EPSILONS, certified_frontier
+from sparing.slim.search.divergence import divergence
 from sparing.slim.search.exits import Outcomes, outcomes
 from sparing.slim.search.expected import Rate, expected_cost, spent, ways_of, with_dense
 from sparing.slim.search.fixed_width import train_at_width
@@ -106,7 +107,14 @@ def certified_speeds(steps: Steps, folder: Path, rate: float) -> list[float | No
         for logits, reference in zip(both, dense, strict=True)
     )
     costs = [cost_of(one, seen[0], both[0], steps.dense_flops, rate) for one in candidates]
-    points = certified_frontier(calibration, 1 / np.array(costs), choosing, EPSILONS, delta)
+    divergences = np.array(
+        [
+            divergence(answers_at(both[0], one.threshold, cascade=one.cascade)[0], dense[0])
+            for one in candidates
+        ]
+    )
+    speeds = 1 / np.array(costs)
+    points = certified_frontier(calibration, speeds, choosing, divergences, EPSILONS, delta)
     return [point.speed for point in points]
 
 

@@ -98,7 +98,8 @@ def speeds_without(state: State, answers: Mapping[str, Tensor], left: Left) -> l
     forms = [timed.candidate for timed in competing]
     tables = {part: losses(forms, held, held[exact][:, 0]) for part, held in stored.items()}
     speeds = np.array([timed.speed for timed in competing])
-    points = certified_frontier(tables["calibrate"], speeds, tables["choose"])
+    divergences = np.array([timed.divergence for timed in competing])
+    points = certified_frontier(tables["calibrate"], speeds, tables["choose"], divergences)
     return [point.speed or 1.0 for point in points]
 
 

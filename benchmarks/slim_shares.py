@@ -1,6 +1,6 @@
 """Which candidates slim should try, and on which texts it should time them.
 
-    python benchmarks/slim_shares.py RUN [RUN ...] --splits 12 --sizes 436,1600 --output FILE
+    python benchmarks/slim_shares.py RUN [RUN ...] --splits 12 --sizes 100,436 --output FILE
 
 Each run's texts to choose and to calibrate on are divided anew, many times. Thresholds are chosen,
 speeds are those on 120 texts, and the frontier is certified, under every rule:
@@ -9,6 +9,8 @@ speeds are those on 120 texts, and the frontier is certified, under every rule:
   tries that one and a share that likely passes (``shares_to_try``).
 - cuts: *no cuts* tries the same shares as *likely*, without the plan's first layers alone.
 - texts: *random* ones, *representative* ones, or *all* choosing texts.
+- equal: of forms with equally many changes those of smaller *divergence* are tested first, or
+  only the fastest is (*speed*; for *likely* shares and *representative* texts).
 
 The tables have the speed of the certified form over all choosing texts, geometric means, and the
 standard deviation of a speed by the texts that are timed. Times are not measured here: every
@@ -50,11 +52,14 @@ from sparing.slim.evidence.candidates import (
 from sparing.slim.evidence.certified import EPSILONS, certified_frontier
 from sparing.slim.evidence.certify import FILE, PARTS, SAMPLE, every_candidate, stored_name
 from sparing.slim.evidence.representative import representative
+from sparing.slim.search.divergence import divergence
 
 DELTA = 0.05
 NO_CUTS = "no cuts"
 SHARES, TEXTS = ("epsilons", "likely", NO_CUTS), ("random", "representative", "all")
-HEADS = ("run", "texts", "shares", "timed on", *(f"at {100 * e:g} %" for e in EPSILONS), "mean")
+BOTH_ORDERS = ("likely", "representative")
+NAMES = ("run", "texts", "shares", "timed_on", "equal")
+HEADS = (*NAMES, *(f"at {100 * e:g} %" for e in EPSILONS), "mean")
 Costs = NDArray[np.float64]
 
 
@@ -138,37 +143,46 @@ def divided(run: Answered, size: int, seed: int) -> list[dict[str, Any]]:
         forms = listed(rule, run, choose)
         taking = np.stack([times(one, run, choose) for one in forms]) * lengths
         tables = [losses(forms, held, held[run.exact][:, 0]) for held in (calibrate, choose)]
-        exits = [taken(one, stages(one, choose))[1].double() for one in forms]
-        efforts = torch.stack(exits).mean(0)
+        served = [taken(one, stages(one, choose)) for one in forms]
+        reference = choose[run.exact][:, 0]
+        divergences = np.array([divergence(answers, reference) for answers, _ in served])
+        efforts = torch.stack([exits.double() for _, exits in served]).mean(0)
         timed = by_chance, representative(efforts, lengths.tolist(), SAMPLE), np.arange(size)
         every = lengths.sum() / taking.sum(1)
         for texts, few in zip(TEXTS, timed, strict=True):
             seen = lengths[few].sum() / taking[:, few].sum(1)
-            speeds = _certified(seen, every, tables)
             early = np.array([one.threshold < 1 for one in forms])
             errors = np.log(seen / every)[early]
-            row = {"texts": size, "seed": seed, "shares": rule, "timed_on": texts}
             error = float(np.sqrt((errors**2).mean())) if errors.size else None
-            rows.append({**row, "candidates": len(forms), "error": error, "speeds": speeds})
+            row = {"texts": size, "seed": seed, "shares": rule, "timed_on": texts}
+            row |= {"candidates": len(forms), "error": error}
+            orders = {"divergence": divergences}
+            if (rule, texts) == BOTH_ORDERS:
+                orders["speed"] = -seen
+            for equal, by in orders.items():
+                speeds = _certified(seen, every, tables, by)
+                rows.append({**row, "equal": equal, "speeds": speeds})
     return rows
 
 
-def _certified(seen: Costs, every: Costs, tables: Sequence[Costs]) -> list[float]:
-    """The speed of the certified form for each epsilon: it is chosen by those that were seen."""
+def _certified(seen: Costs, every: Costs, tables: Sequence[Costs], by: Costs) -> list[float]:
+    """The speed of the certified form for each epsilon: it is chosen by those that were seen.
+
+    Forms with equally many changes are tested in the order of ``by``.
+    """
     faster = np.flatnonzero(seen > 1)
     if not faster.size:
         return [1.0] * len(EPSILONS)
     calibrate, choose = (table[:, faster] for table in tables)
-    points = certified_frontier(calibrate, seen[faster], choose, EPSILONS, DELTA)
+    points = certified_frontier(calibrate, seen[faster], choose, by[faster], EPSILONS, DELTA)
     return [1.0 if p.form is None else max(1.0, float(every[faster[p.form]])) for p in points]
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """A row for each run, number of texts and rule: geometric means over the divisions."""
-    names = ("run", "texts", "shares", "timed_on")
     groups = dict[tuple[Any, ...], list[Mapping[str, Any]]]()
     for row in rows:
-        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+        groups.setdefault(tuple(row[name] for name in NAMES), []).append(row)
     pooled = []
     for group, here in groups.items():
         known = [row["error"] for row in here if row["error"] is not None]
@@ -178,7 +192,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "error": float(np.sqrt(np.mean(np.square(known)))) if known else None,
             "speeds": np.exp(np.log([row["speeds"] for row in here]).mean(0)).round(4).tolist(),
         }
-        pooled.append({**dict(zip(names, group, strict=True)), **numbers})
+        pooled.append({**dict(zip(NAMES, group, strict=True)), **numbers})
     return pooled
 
 
@@ -187,7 +201,7 @@ def table(pooled: Sequence[Mapping[str, Any]]) -> str:
     lines = []
     for row in pooled:
         speeds = [*row["speeds"], np.exp(np.log(row["speeds"]).mean())]
-        names = (row[name] for name in ("run", "texts", "shares", "timed_on"))
+        names = (row[name] for name in NAMES)
         lines.append((*map(str, names), *(f"{speed:.2f}" for speed in speeds)))
     return plain_table(HEADS, lines)
 
@@ -216,6 +230,9 @@ def main() -> None:
         for folder in given.runs:
             run = read(folder)
             for size in map(int, given.sizes.split(",")):
+                if 2 * size > len(run.lengths):
+                    print(f"{folder}: no row at {size:,}, it has {len(run.lengths):,} texts")
+                    continue
                 for seed in range(given.splits):
                     rows += [{"run": folder.name, **row} for row in divided(run, size, seed)]
     except SparingError as error:

@@ -69,9 +69,12 @@ def test_cuts_are_candidates_unless_the_rule_leaves_them_out(slim_shares, run):
 
 def test_every_rule_has_a_row_and_all_texts_have_no_error(slim_shares, run):
     rows = slim_shares.divided(run, 800, 0)
-    assert [(row["shares"], row["timed_on"]) for row in rows] == [
+    by_divergence = [row for row in rows if row["equal"] == "divergence"]
+    assert [(row["shares"], row["timed_on"]) for row in by_divergence] == [
         (shares, texts) for shares in slim_shares.SHARES for texts in slim_shares.TEXTS
     ]
+    (by_speed,) = [row for row in rows if row["equal"] == "speed"]
+    assert (by_speed["shares"], by_speed["timed_on"]) == slim_shares.BOTH_ORDERS
     assert max(row["error"] for row in rows if row["timed_on"] == "all") < 1e-12
     assert all(np.diff(row["speeds"]).min() >= 0 for row in rows if row["timed_on"] == "all")
     assert rows == slim_shares.divided(run, 800, 0)
@@ -91,8 +94,8 @@ def test_representative_texts_have_the_smaller_error(slim_shares, run):
     }
     assert mean["representative"] < 0.7 * mean["random"]
     pooled = slim_shares.summary(rows)
-    assert [row["divisions"] for row in pooled] == [8] * 9
+    assert [row["divisions"] for row in pooled] == [8] * 10
     first = [row["speeds"] for row in rows if row["shares"] == "epsilons"][::3]
     assert pooled[0]["speeds"] == pytest.approx(np.exp(np.log(first).mean(0)), abs=1e-3)
-    assert len(slim_shares.table(pooled).splitlines()) == 2 + 9
+    assert len(slim_shares.table(pooled).splitlines()) == 2 + 10
     assert "representative" in slim_shares.errors_of(pooled)

@@ -13,6 +13,7 @@ from sparing.measure.calibration import examples_needed
 from sparing.slim.evidence.certified import EPSILONS, candidates, certified_frontier
 
 DELTA = 0.05
+ONE, TWO = np.zeros(1), np.zeros(2)
 
 
 def rows(examples, *changed):
@@ -67,19 +68,20 @@ def test_the_forms_are_those_of_the_graphical_procedure(seed):
     risks = generator.uniform(0, 0.09, 7)
     speeds = 1 + 20 * risks + generator.normal(0, 0.2, 7)
     choosing, losses = sampled(generator, 300, risks), sampled(generator, 700, risks)
+    divergences = risks + generator.normal(0, 0.01, 7)
 
-    def beaten(j):
-        shares = choosing.mean(0)
-        better = (shares <= shares[j]) & (speeds >= speeds[j])
-        return bool((better & ((shares < shares[j]) | (speeds > speeds[j]))).any())
+    def before(j):
+        keys = [(choosing[:, i].sum(), divergences[i]) for i in range(7)]
+        return [i for i in range(7) if keys[i] < keys[j]]
 
-    front = sorted((j for j in range(7) if not beaten(j)), key=lambda j: choosing[:, j].sum())
+    useful = (j for j in range(7) if all(speeds[i] < speeds[j] for i in before(j)))
+    front = sorted(useful, key=lambda j: len(before(j)))
     sequences = {e: [j for j in front if choosing[:, j].mean() <= e] for e in EPSILONS}
     sequences = {e: sequence for e, sequence in sequences.items() if sequence}
     rejected = rejected_by_graph(
         sequences, lambda e, j: stats.binom.cdf(int(losses[:, j].sum()), 700, e), DELTA
     )
-    for point in certified_frontier(losses, speeds, choosing):
+    for point in certified_frontier(losses, speeds, choosing, divergences):
         forms = {j for e, j in rejected if e <= point.epsilon}
         assert set(point.forms) == forms
         assert point.form == max(forms, key=lambda j: speeds[j], default=None)
@@ -93,7 +95,7 @@ def test_every_point_holds_at_once():
     false, lucky, runs = 0, 0, 600
     for _ in range(runs):
         choosing, losses = sampled(generator, 400, risks), sampled(generator, 1000, risks)
-        points = certified_frontier(losses, speeds, choosing, delta=DELTA)
+        points = certified_frontier(losses, speeds, choosing, risks, delta=DELTA)
         false += any(risks[j] > point.epsilon for point in points for j in point.forms)
         lucky += bool((losses.mean(0) <= np.array(EPSILONS)).any())
     assert 0 < false / runs <= DELTA
@@ -105,7 +107,7 @@ def test_good_forms_are_certified():
     speeds = np.array([1.1, 2.0, 3.0, 4.0])
     generator = np.random.default_rng(1)
     choosing, losses = sampled(generator, 2000, risks), sampled(generator, 3000, risks)
-    points = certified_frontier(losses, speeds, choosing)
+    points = certified_frontier(losses, speeds, choosing, risks)
     assert [point.form for point in points] == [1, 1, 2, 2, 3]
     assert [point.speed for point in points] == [2.0, 2.0, 3.0, 3.0, 4.0]
     assert points[0].changed == int(losses[:, 1].sum())
@@ -118,7 +120,7 @@ def test_one_point_takes_the_whole_level():
     needed = examples_needed(0.03, DELTA)
     for examples, form in ((needed, 0), (needed - 1, None)):
         table = rows(examples, 0)
-        (point,) = certified_frontier(table, np.array([2.0]), table, [0.03])
+        (point,) = certified_frontier(table, np.array([2.0]), table, ONE, [0.03])
         assert point.form == form
 
 
@@ -128,25 +130,39 @@ def test_a_finished_sequence_passes_its_level_on():
     table = rows(examples, 0)
     assert 0.98**examples > DELTA / 2
     assert 0.95**examples <= DELTA / 2
-    small, large = certified_frontier(table, np.array([2.0]), table, [0.05, 0.02])
+    small, large = certified_frontier(table, np.array([2.0]), table, ONE, [0.05, 0.02])
     assert (small.epsilon, small.form, large.form) == (0.02, 0, 0)
     # a second candidate for 5 % fails, so that nothing is passed on
     choosing, losses = rows(100, 0, 4), rows(examples, 0, 40)
-    small, large = certified_frontier(losses, np.array([2.0, 3.0]), choosing, [0.02, 0.05])
+    small, large = certified_frontier(losses, np.array([2.0, 3.0]), choosing, TWO, [0.02, 0.05])
     assert (small.form, large.form) == (None, 0)
 
 
 def test_points_that_cannot_be_reached_take_no_level():
     """No form has 1 % on the choosing examples: 3 % is tested at the whole level."""
     examples = examples_needed(0.03, DELTA)
-    point = certified_frontier(rows(examples, 0), np.array([2.0]), rows(100, 2), [0.01, 0.03])
+    point = certified_frontier(rows(examples, 0), np.array([2.0]), rows(100, 2), ONE, [0.01, 0.03])
     assert [p.form for p in point] == [None, 0]
 
 
-def test_candidates_are_those_that_nothing_beats():
+def test_candidates_are_faster_than_all_before_them():
     losses = rows(10, 0, 0, 3, 2, 5)
     speeds = np.array([1.0, 1.5, 1.4, 1.5, 9.0])
-    assert candidates(losses, speeds) == [1, 4]
+    assert candidates(losses, np.zeros(5), speeds) == [1, 4]
+    assert candidates(losses, np.array([0.1, 0.2, 0.0, 0.0, 0.0]), speeds) == [0, 1, 4]
+    assert candidates(losses, np.array([0.2, 0.1, 0.0, 0.0, 0.0]), speeds) == [1, 4]
+
+
+def test_the_safer_of_equal_forms_is_certified_where_the_faster_fails():
+    """Both change nothing of 100 answers to choose by; of those to calibrate on, one and none."""
+    choosing, losses = rows(100, 0, 0), rows(60, 1, 0)
+    speeds = np.array([2.65, 2.48])
+    for divergences, form in (([0.02, 0.01], 1), ([0.01, 0.02], None)):
+        (point,) = certified_frontier(losses, speeds, choosing, np.array(divergences), [0.05])
+        assert point.form == form
+    passing = rows(100, 0, 0)
+    (point,) = certified_frontier(passing, speeds, choosing, np.array([0.02, 0.01]), [0.05])
+    assert (point.form, point.forms) == (0, (0, 1))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +172,9 @@ def test_candidates_are_those_that_nothing_beats():
         ({"losses": np.full((5, 2), np.nan)}, "losses must be 0 or 1"),
         ({"choosing_losses": np.full((5, 2), 0.5)}, "choosing_losses must be 0 or 1"),
         ({"choosing_losses": np.zeros((0, 2))}, "not empty"),
-        ({"speeds": np.ones(3)}, r"speeds \(3,\) must be of the same forms"),
+        ({"speeds": np.ones(3)}, r"speeds must be one number for each of 2 forms: \(3,\)"),
+        ({"divergences": np.ones((2, 1))}, "divergences must be one number for each of 2 forms"),
+        ({"divergences": np.array([0.1, np.nan])}, "divergences must be finite"),
         ({"choosing_losses": np.zeros((5, 3))}, "must be of the same forms"),
         ({"speeds": np.array([1.0, np.nan])}, "speeds must be positive and finite"),
         ({"speeds": np.array([1.0, 0.0])}, "speeds must be positive and finite"),
@@ -169,5 +187,6 @@ def test_candidates_are_those_that_nothing_beats():
 )
 def test_wrong_input_is_named(changes, message):
     given = {"losses": np.zeros((5, 2)), "speeds": np.ones(2), "choosing_losses": np.zeros((5, 2))}
+    given["divergences"] = TWO
     with pytest.raises(UsageError, match=message):
         certified_frontier(**{**given, **changes})

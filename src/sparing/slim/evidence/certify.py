@@ -128,6 +128,7 @@ def _points(
         losses(forms, calibrate, steps.calibration_logits, steps.answer),
         torch.tensor([timed.speed for timed in competing]).numpy(),
         losses(forms, choose, steps.dense_logits, steps.answer),
+        torch.tensor([timed.divergence for timed in competing]).numpy(),
         steps.epsilons,
         steps.options.delta,
     )
