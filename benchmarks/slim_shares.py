@@ -8,9 +8,10 @@ speeds are those on 120 texts, and the frontier is certified, under every rule:
 - shares: *epsilons* tries each epsilon and the largest share that passes its certificate, *likely*
   tries that one and a share that likely passes (``shares_to_try``).
 - cuts: *no cuts* tries the same shares as *likely*, without the plan's first layers alone.
+- neighbours: *bold* tries the same shares as *likely*, without safer neighbours (``with_safer``).
 - texts: *random* ones, *representative* ones, or *all* choosing texts.
 - equal: of forms with equally many changes those of smaller *divergence* are tested first, or
-  only the fastest is (*speed*; for *likely* shares and *representative* texts).
+  only the fastest is (*speed*; for *bold* candidates and *representative* texts).
 
 The tables have the speed of the certified form over all choosing texts, geometric means, and the
 standard deviation of a speed by the texts that are timed. Times are not measured here: every
@@ -48,6 +49,7 @@ from sparing.slim.evidence.candidates import (
     shares_to_try,
     stages,
     taken,
+    with_safer,
 )
 from sparing.slim.evidence.certified import EPSILONS, certified_frontier
 from sparing.slim.evidence.certify import FILE, PARTS, SAMPLE, every_candidate, stored_name
@@ -55,9 +57,9 @@ from sparing.slim.evidence.representative import representative
 from sparing.slim.search.divergence import divergence
 
 DELTA = 0.05
-NO_CUTS = "no cuts"
-SHARES, TEXTS = ("epsilons", "likely", NO_CUTS), ("random", "representative", "all")
-BOTH_ORDERS = ("likely", "representative")
+NO_CUTS, BOLD = "no cuts", "bold"
+SHARES, TEXTS = ("epsilons", "likely", NO_CUTS, BOLD), ("random", "representative", "all")
+BOTH_ORDERS = (BOLD, "representative")
 NAMES = ("run", "texts", "shares", "timed_on", "equal")
 HEADS = (*NAMES, *(f"at {100 * e:g} %" for e in EPSILONS), "mean")
 Costs = NDArray[np.float64]
@@ -124,6 +126,8 @@ def listed(rule: str, run: Answered, answers: Mapping[Candidate, Tensor]) -> lis
     every = every_candidate(forms, answers, run.layers, reference, shares)
     candidates = [one for one in every if one.second == 1]
     candidates += candidates_between(staged(forms, answers, run.layers), reference, passing)
+    if rule != BOLD:
+        candidates = with_safer(candidates, answers)
     return [one for one in candidates if one != run.exact]
 
 

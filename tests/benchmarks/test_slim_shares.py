@@ -94,8 +94,8 @@ def test_representative_texts_have_the_smaller_error(slim_shares, run):
     }
     assert mean["representative"] < 0.7 * mean["random"]
     pooled = slim_shares.summary(rows)
-    assert [row["divisions"] for row in pooled] == [8] * 10
+    assert [row["divisions"] for row in pooled] == [8] * 13
     first = [row["speeds"] for row in rows if row["shares"] == "epsilons"][::3]
     assert pooled[0]["speeds"] == pytest.approx(np.exp(np.log(first).mean(0)), abs=1e-3)
-    assert len(slim_shares.table(pooled).splitlines()) == 2 + 10
+    assert len(slim_shares.table(pooled).splitlines()) == 2 + 13
     assert "representative" in slim_shares.errors_of(pooled)

@@ -17,6 +17,9 @@ from sparing.slim.evidence.candidates import (
     changed_by,
     losses,
     shares_to_try,
+    stages,
+    taken,
+    with_safer,
 )
 from sparing.slim.search.divergence import divergence
 
@@ -78,6 +81,33 @@ def test_candidates_are_the_boldest_thresholds_of_a_plain_search(exits, seed):
     assert {(one.threshold, one.cascade) for one in listed} == expected
     assert first == KEY
     assert {one.key for one in listed} <= {KEY}
+
+
+@pytest.mark.parametrize("second", [1.0, THRESHOLDS[58]])
+def test_safer_neighbours_let_fewer_texts_leave(second):
+    int8 = replace(KEY, engine="onnxruntime", precision="int8")
+    logits = {int8: logits_of(4), int8.between: logits_of(2, seed=1)}
+    one = replace(int8, threshold=THRESHOLDS[5], cascade=True, second=second)
+    first, *safer = with_safer([one], logits)
+    assert (first, len(safer)) == (one, 2)
+    steps = [[THRESHOLDS.index(x.threshold), x.second] for x in safer]
+    # the second threshold is at its end already, or there is none
+    assert steps == [[6, second if second == 1 else THRESHOLDS[59]], [8, steps[0][1]]]
+    exits = [taken(x, stages(x, logits))[1] for x in (one, *safer)]
+    assert all((later >= earlier).all() for earlier, later in pairwise(exits))
+    assert {replace(x, threshold=0.5, second=1.0) for x in safer} == {replace(int8, cascade=True)}
+
+
+def test_neighbours_that_do_the_work_of_another_are_left_out():
+    # confidences of 0.5 or 1: every threshold is the same
+    sure = torch.tensor([[0.0, 0.0], [60.0, 0.0]])
+    logits = {KEY: sure[torch.arange(40) % 2][:, None].repeat(1, 3, 1)}
+    plain = replace(KEY, threshold=1.0)
+    assert with_safer([KEY], logits) == [KEY]
+    assert with_safer([plain], {plain: logits_of(3)}) == [plain], "no threshold, no neighbour"
+    listed = [replace(KEY, threshold=THRESHOLDS[at]) for at in (4, 5)]
+    every = with_safer(listed, {KEY: logits_of(3)})
+    assert len(every) == len(set(every)) == 5, "one is the other's neighbour"
 
 
 def test_a_threshold_changes_no_more_than_its_share_and_more_steps_would():

@@ -26,6 +26,7 @@ from sparing.slim.evidence.candidates import (
     shares_to_try,
     stages,
     taken,
+    with_safer,
 )
 from sparing.slim.evidence.certified import certified_frontier
 from sparing.slim.evidence.representative import representative
@@ -65,7 +66,7 @@ def time_candidates(steps: Steps) -> list[Record]:
     shares, plan = shares_to_try(*_promise(steps)), steps.plan()
     layers = (*plan.stops, plan.layers)
     listed = every_candidate(steps.state.forms, logits, layers, dense, shares)
-    listed = [one for one in listed if both.fits(one)]
+    listed = [one for one in with_safer(listed, logits) if both.fits(one)]
     speeds = _speeds(steps, both, listed, _efforts(listed, logits))
     timed = [_timed(steps, one, stages(one, logits), speeds[one]) for one in listed]
     steps.keep(candidates=tuple(timed))
@@ -79,7 +80,7 @@ def every_candidate(
     reference: Tensor,
     shares: Sequence[float],
 ) -> list[Candidate]:
-    """All candidates of these forms by their answers to the choosing texts.
+    """The boldest candidates of these forms by their answers to the choosing texts.
 
     ``reference`` are the dense model's, (texts, classes), and ``layers`` as in ``costs_of``. Few
     should compete, as each that fails its certificate ends a sequence of tests. So a cut that can
