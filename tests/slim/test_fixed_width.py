@@ -15,6 +15,7 @@ from sparing.core.errors import UsageError
 from sparing.layers.plan import Plan
 from sparing.slim import saving
 from sparing.slim.evidence.candidates import Candidate
+from sparing.slim.inputs import inputs_of
 from sparing.slim.search import fixed_width
 from sparing.slim.search.choose import survey_plans
 from sparing.slim.search.exits import dense_flops
@@ -91,6 +92,34 @@ def test_the_training_has_no_dropout_and_all_exits(steps, monkeypatch):
     assert recipe.epochs == DIGITS.fixed_width_epochs
     assert type(objective).__name__ == "ElasticLoss"
     assert torch.equal(taught.validation.labels, steps.parts[0].labels)
+
+
+def test_the_epoch_is_chosen_by_the_whole_plan_and_not_by_its_first_exit(
+    texts_run, texts_options, tmp_path, monkeypatch
+):
+    run = shutil.copytree(texts_run.folder, tmp_path / "run")
+    steps = steps_of(texts_options, task_of(texts_options)[0], run)
+
+    class Seen(Exception):
+        """Training would begin."""
+
+    def look(model, *_, **__):
+        raise Seen(model)
+
+    monkeypatch.setattr(fixed_width, "train", look)
+    with pytest.raises(Seen) as seen:
+        fine_tune(steps)
+    model = seen.value.args[0].eval()
+    _, batch = inputs_of(steps.task, steps.parts[0], 64)[0]
+    assert model.plan.stops, "this test needs a plan with exits"
+    answers, plan = [], model.plan
+    for threshold in (plan.threshold, 1.0, 0.0):
+        model.plan = replace(plan, threshold=threshold)
+        with torch.no_grad():
+            answers.append(model(**batch).logits)
+    validated, whole, first = answers
+    assert torch.equal(validated, whole)
+    assert not torch.allclose(validated, first)
 
 
 SERVED = (

@@ -22,7 +22,7 @@ DENSE, OURS = "dense", "slim"
 THRESHOLDS = tuple(round(1 - 0.5 * 10 ** (-step / 16), 6) for step in range(60))
 # benchmarks/slim_shares.py: 1 to 7 % more certified speed than with the epsilons themselves instead
 LIKELY = 0.9
-# How many steps of ``THRESHOLDS`` the safer neighbours of a candidate lie above it.
+# The safer neighbours of a candidate have thresholds so many steps higher in ``THRESHOLDS``.
 SAFER = (1, 3)
 # A threshold that only says that there are exits.
 SOME = 0.5

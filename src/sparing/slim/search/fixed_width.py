@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from sparing.slim.search.choose import best_fixed
 from sparing.slim.search.exits import decide, outcomes
 from sparing.slim.search.frontier import Variant, best, points_of
 from sparing.slim.state import Surveyed
-from sparing.slim.steps import OURS, SOME, STATIC, Steps
+from sparing.slim.steps import OURS, STATIC, Steps
 from sparing.train import TrainResult, train
 from sparing.train.elastic import Draw
 from sparing.transfer.adaptive import AdaptiveClassifier, FrontierPoint
@@ -24,6 +25,9 @@ from sparing.transfer.dropout import drop_nothing
 from sparing.transfer.freezing import freeze
 
 FOLDER = "fixed-width"
+# At 1 the exits would be cut off. Below it inputs would leave while it is validated, and the first
+# exit's answers would choose the epoch.
+ALMOST = math.nextafter(1.0, 0.0)
 
 
 def train_at_width(
@@ -54,8 +58,7 @@ def fine_tune(steps: Steps) -> TrainResult:
     model = models.adaptive()
     if steps.answer.exits:
         stops = tuple(number for number in model.encoder.exits if number < plan.layers)
-        # below 1, or the exits would be cut off
-        plan = replace(plan, exits=stops, threshold=SOME)
+        plan = replace(plan, exits=stops, threshold=ALMOST)
     folder = models.folder / "models" / FOLDER
     return train_at_width(models, model, plan, folder, models.fixed_width_epochs)
 
