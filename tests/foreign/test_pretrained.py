@@ -8,6 +8,8 @@ import shutil
 import sys
 
 import pytest
+import torch
+from torch import nn
 from transformers import (
     AutoModelForSequenceClassification,
     BertConfig,
@@ -20,6 +22,7 @@ from sparing.advise.model import tokenizer_of as advice_tokenizer
 from sparing.cli import main
 from sparing.core.errors import CheckpointError, SparingError
 from sparing.foreign.pretrained import open_config, open_tokenizer, open_weights
+from sparing.foreign.screening import require_finite
 from sparing.tasks.shared.text import fast_tokenizer
 
 SIZES = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -151,3 +154,15 @@ def test_the_command_line_imports_what_is_typed(tmp_path, monkeypatch, capsys):
         assert ended.value.code == 2
         assert why in line
         assert line.count("\n") == 1
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_only_buffers_that_are_saved_must_be_numbers(stored):
+    """Others are made after the file is read; until then their memory holds anything."""
+    model = nn.Module()
+    model.register_buffer("one", torch.tensor(float("nan")), persistent=stored)
+    if stored:
+        with pytest.raises(CheckpointError, match="the weights one are not finite"):
+            require_finite(model, "folder")
+    else:
+        require_finite(model, "folder")
