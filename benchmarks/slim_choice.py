@@ -43,7 +43,7 @@ from sparing.slim.search.expected import Rate, expected_cost, spent, ways_of, wi
 from sparing.slim.search.fixed_width import train_at_width
 from sparing.slim.search.frontier import Variant, points_of
 from sparing.slim.state import Surveyed
-from sparing.slim.steps import SOME, Steps
+from sparing.slim.steps import Steps
 from sparing.transfer.opening import open_model
 
 KEY = Candidate(OURS, "", "")
@@ -82,7 +82,7 @@ def tuned_plan(steps: Steps, width: float, layers: int, precision: Any) -> Path:
     if chosen is not None and chosen.plan == plan:
         return steps.models.folder / "models" / steps.state.folder
     stops = tuple(number for number in model.encoder.exits if number < layers)
-    plan = replace(plan, exits=stops, threshold=SOME)
+    plan = replace(plan, exits=stops)
     recipe = steps.models.recipe
     models = replace(steps.models, recipe=replace(recipe, precision=precision or recipe.precision))
     folder = models.folder / "models" / f"choice-{width:g}x{layers}"

@@ -61,7 +61,11 @@ NO_CUTS, BOLD = "no cuts", "bold"
 SHARES, TEXTS = ("epsilons", "likely", NO_CUTS, BOLD), ("random", "representative", "all")
 BOTH_ORDERS = (BOLD, "representative")
 NAMES = ("run", "texts", "shares", "timed_on", "equal")
-HEADS = (*NAMES, *(f"at {100 * e:g} %" for e in EPSILONS), "mean")
+HEADS = (
+    *(name.replace("_", " ") for name in NAMES),
+    *(f"at {100 * e:g} %" for e in EPSILONS),
+    "mean",
+)
 Costs = NDArray[np.float64]
 
 

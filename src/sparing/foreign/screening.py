@@ -153,7 +153,7 @@ def require_finite(model: nn.Module, source: object) -> None:
     saved = model.state_dict().keys()
     for name, buffer in model.named_buffers():
         if name not in saved:
-            continue  # it may not be made yet, and its memory hold anything
+            continue  # it may not be made yet: its memory may hold anything
         # masks may hold infinities
         if buffer.is_floating_point() and bool(buffer.isnan().any()):
             raise CheckpointError(f"{source}: the weights {name} are not finite")

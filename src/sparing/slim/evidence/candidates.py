@@ -272,8 +272,7 @@ def with_safer(
     known = {_work(one, logits): one for one in listed}
     for one in neighbours:
         known.setdefault(_work(one, logits), one)
-    every = dict.fromkeys([*listed, *known.values()])
-    return list(every)
+    return list(dict.fromkeys([*listed, *known.values()]))
 
 
 def _raised(one: Candidate, by: int) -> Candidate:

@@ -35,11 +35,12 @@ def train_at_width(
 ) -> TrainResult:
     """Freeze a plan of ``model``, so that its widths are final, and distil the rest.
 
-    All its exits are trained; embeddings cost no FLOPs and are not. There is no dropout: the model
-    is nearly trained, and there are few steps. A training in ``folder`` is continued, or read back
-    if it has ended.
+    All its exits are trained, whatever its threshold, and the whole plan chooses the epoch;
+    embeddings cost no FLOPs and are not trained. There is no dropout: the model is nearly trained,
+    and there are few steps. A training in ``folder`` is continued, or read back if it has ended.
     """
     drop_nothing(model.config)
+    plan = replace(plan, threshold=ALMOST) if plan.exits else plan
     frozen = freeze(model, plan)
     frozen.embeddings.requires_grad_(False)
     whole = Draw((1.0,), (1.0,), (plan.tokens_kept,), plan.tokens_after)
@@ -58,7 +59,7 @@ def fine_tune(steps: Steps) -> TrainResult:
     model = models.adaptive()
     if steps.answer.exits:
         stops = tuple(number for number in model.encoder.exits if number < plan.layers)
-        plan = replace(plan, exits=stops, threshold=ALMOST)
+        plan = replace(plan, exits=stops)
     folder = models.folder / "models" / FOLDER
     return train_at_width(models, model, plan, folder, models.fixed_width_epochs)
 
